@@ -1,0 +1,81 @@
+"""Raw TCP: packed ops behind a length."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from chappe.errors import CloseCode, Overload, RemoteProtocolError
+from chappe.hub.hub import Hub
+from chappe.hub.session import Session
+from chappe.wire.encoding import STREAM
+from chappe.wire.ops import Closed, Ping
+from chappe.wire.packed import Splitter, read_client_op
+
+_PING = STREAM.op(Ping())
+
+
+class TcpConnection(asyncio.Protocol):
+    """One connection: the edge's end of a session."""
+
+    __slots__ = ("_hub", "_session", "_splitter", "_transport")
+
+    _session: Session
+    _transport: asyncio.Transport
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._splitter = Splitter(hub.limits.message_bytes_max)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        try:
+            self._session = self._hub.open("tcp", STREAM, self, str(peer[0]) if peer else "")
+        except Overload as refusal:
+            self.close(CloseCode.TRY_AGAIN_LATER, refusal.reason)
+            return
+        # One call less on the path of every write.
+        self._session.write = self._transport.write
+
+    def data_received(self, data: bytes) -> None:
+        session = getattr(self, "_session", None)
+        if session is None:
+            return
+        hub = self._hub
+        receive = hub.receive
+        try:
+            for array in self._splitter.feed(data):
+                if session.closed:
+                    return
+                try:
+                    op = read_client_op(array)
+                except RemoteProtocolError as error:
+                    hub.malformed(session, error.reason)
+                else:
+                    receive(session, op)
+        except RemoteProtocolError as error:
+            hub.break_off(session, error)
+
+    def pause_writing(self) -> None:
+        self._hub.outboxes.pause(self._session)
+
+    def resume_writing(self) -> None:
+        self._hub.outboxes.resume(self._session)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if (session := getattr(self, "_session", None)) is not None:
+            self._hub.lost(session)
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def ping(self) -> None:
+        self._hub.outboxes.put(self._session, _PING)
+
+    def close(self, code: int, reason: str) -> None:
+        self._transport.write(STREAM.op(Closed(code=code, reason=reason)))
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()

@@ -1,0 +1,364 @@
+"""WebSocket: ops as JSON text frames or packed binary frames, on `/ws` (RFC 6455, RFC 7692).
+
+picows reads and unmasks frames, and refuses what is wrong with a single one: no mask, a reserved
+opcode, a control frame that is long or fragmented, a declared length above the bound. What a run of
+frames means is decided here and in `wire.websocket`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from picows import (
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    WSUpgradeRequest,
+    WSUpgradeResponse,
+    WSUpgradeResponseWithListener,
+)
+from picows.picows import WSAutoPingStrategy, WSProtocol  # type: ignore[attr-defined]
+
+from chappe.edge.origin import Origins
+from chappe.errors import CloseCode, Overload, RemoteProtocolError
+from chappe.hub.hub import Hub
+from chappe.hub.session import Session
+from chappe.wire import packed, text
+from chappe.wire.encoding import (
+    WEBSOCKET_PACKED,
+    WEBSOCKET_PACKED_DEFLATED,
+    WEBSOCKET_TEXT,
+    WEBSOCKET_TEXT_DEFLATED,
+)
+from chappe.wire.websocket import (
+    BINARY,
+    CLOSE,
+    DEFLATE_ANSWER,
+    FIN,
+    PING,
+    PONG,
+    TEXT,
+    Assembler,
+    accepts_deflate,
+    check_close,
+    check_text,
+    encode_close,
+    encode_frame,
+)
+
+_TEXT_TYPE = WSMsgType.TEXT
+_PING_FRAME = encode_frame(FIN | PING, b"")
+# How long a peer may take to answer a close frame.
+_CLOSE_TIMEOUT_S = 2.0
+# The smallest picows takes; a busy connection's buffer grows by itself.
+_READ_BUFFER_BYTES = 2048
+
+
+class _Quiet(logging.LoggerAdapter[logging.Logger]):
+    """picows logs each connection and each peer's mistake; strangers must not fill the log.
+
+    An adapter also spares the logger of its own that picows would make per connection (1 kB).
+    """
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802, the base class's name
+        return False
+
+
+_quiet = _Quiet(logging.getLogger("picows"), {})
+
+
+class WebSocketEdge:
+    """Makes the protocol of each accepted connection."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        origins: Origins,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        deflate: bool = True,
+        echo: bool = False,
+        handshake_timeout_s: float = 5.0,
+    ) -> None:
+        self.hub = hub
+        self.loop = loop
+        self._origins = origins
+        self._deflate = deflate
+        self._echo = echo
+        self._handshake_timeout_s = handshake_timeout_s
+
+    def protocol(self) -> asyncio.BaseProtocol:
+        """The protocol of one connection."""
+        return WSProtocol(  # type: ignore[no-any-return]
+            None,  # host and port: only a client has them
+            None,  # path, likewise
+            False,  # is_client_side
+            self._listener,
+            _quiet,
+            True,  # disconnect_on_exception
+            self._handshake_timeout_s,
+            False,  # enable_auto_ping: the hub beats for all edges
+            20,
+            20,
+            WSAutoPingStrategy.PING_WHEN_IDLE,
+            False,  # enable_auto_pong: a pong goes through the outbox, so writes never interleave
+            self.hub.limits.message_bytes_max,
+            None,  # extra_headers
+            _READ_BUFFER_BYTES,
+        )
+
+    def _listener(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
+        path = request.path.split(b"?", 1)[0]
+        if path == b"/ws":
+            kind: type[_Connection] = _HubConnection
+        elif path == b"/echo" and self._echo:
+            kind = _EchoConnection
+        else:
+            return None
+        headers = request.headers
+        origins = headers.getall("Origin", [])
+        if len(origins) > 1 or not self._origins.allow(origins[0] if origins else None):
+            return _refusal(HTTPStatus.FORBIDDEN, b"this origin may not connect\n")
+        if self.hub.draining:
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, b"this node is draining\n")
+        offered = ",".join(headers.getall("Sec-WebSocket-Extensions", []))
+        deflate = self._deflate and accepts_deflate(offered)
+        extra = {"Sec-WebSocket-Extensions": DEFLATE_ANSWER} if deflate else None
+        return WSUpgradeResponseWithListener(
+            WSUpgradeResponse.create_101_response(extra), kind(self, deflate)
+        )
+
+
+def _refusal(status: HTTPStatus, reason: bytes) -> WSUpgradeResponseWithListener:
+    return WSUpgradeResponseWithListener(
+        WSUpgradeResponse.create_error_response(status, reason), None
+    )
+
+
+class _Connection(WSListener):
+    """What both kinds of connection share: the rules of RFC 6455 above single frames."""
+
+    __slots__ = ("_assembler", "_closing", "_deflate", "_edge", "_transport")
+
+    def __init__(self, edge: WebSocketEdge, deflate: bool) -> None:
+        self._edge = edge
+        self._deflate = deflate
+        self._assembler: Assembler | None = None
+        self._closing = False
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport: Any = transport.underlying_transport
+        # The handshake is over; its headers would stay for as long as the connection does.
+        transport.request.headers.clear()
+        self.opened()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self.gone()
+
+    def read_frame(self, frame: WSFrame) -> None:
+        """Take any frame that is not a whole, plain text message."""
+        if self._closing and frame.msg_type is not WSMsgType.CLOSE:
+            return
+        opcode = int(frame.msg_type)  # type: ignore[call-overload]
+        rsv = frame.rsv1 << 2 | frame.rsv2 << 1 | frame.rsv3
+        try:
+            if opcode >= CLOSE:
+                self._read_control(opcode, rsv, frame.get_payload_as_bytes())
+            else:
+                if self._assembler is None:
+                    self._assembler = Assembler(self._edge.hub.limits, deflate=self._deflate)
+                payload = frame.get_payload_as_bytes()
+                message = self._assembler.feed(opcode, bool(frame.fin), rsv, payload)
+                if not self._assembler.under_way:
+                    self._assembler = None
+                if message is not None:
+                    self.take_message(*message)
+        except RemoteProtocolError as error:
+            self.fail(error)
+
+    def _read_control(self, opcode: int, rsv: int, payload: bytes) -> None:
+        if rsv:
+            raise RemoteProtocolError("reserved bits set on a control frame")
+        self.heard()
+        if opcode == PING:
+            self.put(encode_frame(FIN | PONG, payload))
+        elif opcode == CLOSE:
+            code, _ = check_close(payload)
+            if not self._closing:
+                self._closing = True
+                answer = payload[:2] if payload else b""
+                self._transport.write(encode_frame(FIN | CLOSE, answer))
+            self._transport.close()
+            self.left(code)
+
+    def say_goodbye(self, code: int, reason: str) -> None:
+        """Send a close frame and give the peer a moment to answer it."""
+        if self._closing:
+            return
+        self._closing = True
+        self._transport.write(encode_close(code, reason))
+        self._edge.loop.call_later(_CLOSE_TIMEOUT_S, self._transport.close)
+
+    def opened(self) -> None:
+        raise NotImplementedError
+
+    def take_message(self, kind: int, message: bytes) -> None:
+        raise NotImplementedError
+
+    def heard(self) -> None:
+        raise NotImplementedError
+
+    def put(self, frame: bytes) -> None:
+        raise NotImplementedError
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        raise NotImplementedError
+
+    def left(self, code: int) -> None:
+        raise NotImplementedError
+
+    def gone(self) -> None:
+        raise NotImplementedError
+
+
+class _HubConnection(_Connection):
+    """The edge's end of a session."""
+
+    __slots__ = ("_receive", "_session")
+
+    _session: Session
+
+    def opened(self) -> None:
+        hub = self._edge.hub
+        peer = self._transport.get_extra_info("peername")
+        encoding = WEBSOCKET_TEXT_DEFLATED if self._deflate else WEBSOCKET_TEXT
+        try:
+            session = hub.open("websocket", encoding, self, str(peer[0]) if peer else "")
+        except Overload as refusal:
+            self.say_goodbye(CloseCode.TRY_AGAIN_LATER, refusal.reason)
+            return
+        self._session = session
+        # One call less on the path of every write and of every frame.
+        session.write = self._transport.write
+        self._receive = hub.receive
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if (
+            frame.msg_type is not _TEXT_TYPE
+            or not frame.fin
+            or frame.rsv1
+            or frame.rsv2
+            or frame.rsv3
+            or self._assembler is not None
+            or self._closing
+        ):
+            self.read_frame(frame)
+            return
+        data = frame.get_payload_as_bytes()
+        try:
+            if not data.isascii():
+                check_text(data)
+            op = text.decode_client_op(data)
+        except RemoteProtocolError as error:
+            self._refuse(error)
+            return
+        self._receive(self._session, op)
+
+    def take_message(self, kind: int, message: bytes) -> None:
+        session = self._session
+        try:
+            if kind == TEXT:
+                op = text.decode_client_op(message)
+            else:
+                if not session.address:
+                    # Whoever says hello in packed form is answered in it.
+                    deflated = self._deflate
+                    session.encoding = WEBSOCKET_PACKED_DEFLATED if deflated else WEBSOCKET_PACKED
+                op = packed.decode_client_op(message)
+        except RemoteProtocolError as error:
+            self._refuse(error)
+            return
+        self._receive(session, op)
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        """An op that cannot be read is the session's affair, a text that is not UTF-8 the
+        connection's."""
+        if error.close_code == CloseCode.INVALID_TEXT:
+            self.fail(error)
+        else:
+            self._edge.hub.malformed(self._session, error.reason)
+
+    def heard(self) -> None:
+        self._session.beats_missed = 0
+
+    def put(self, frame: bytes) -> None:
+        self._edge.hub.outboxes.put(self._session, frame)
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        self._edge.hub.close(self._session, error.close_code, error.reason)
+
+    def left(self, code: int) -> None:
+        self._edge.hub.lost(self._session, code)
+
+    def gone(self) -> None:
+        if (session := getattr(self, "_session", None)) is not None:
+            self._edge.hub.lost(session)
+
+    def pause_writing(self) -> None:
+        self._edge.hub.outboxes.pause(self._session)
+
+    def resume_writing(self) -> None:
+        self._edge.hub.outboxes.resume(self._session)
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def ping(self) -> None:
+        self._edge.hub.outboxes.put(self._session, _PING_FRAME)
+
+    def close(self, code: int, reason: str) -> None:
+        self.say_goodbye(code, reason)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+class _EchoConnection(_Connection):
+    """Echoes whole messages, for conformance suites; on only in development."""
+
+    __slots__ = ()
+
+    def opened(self) -> None:
+        """Nothing to do until a message comes."""
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self.read_frame(frame)
+
+    def take_message(self, kind: int, message: bytes) -> None:
+        assert kind in (TEXT, BINARY)
+        self.put(encode_frame(FIN | kind, message))
+
+    def heard(self) -> None:
+        """No session to keep alive."""
+
+    def put(self, frame: bytes) -> None:
+        self._transport.write(frame)
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        self.say_goodbye(error.close_code, error.reason)
+
+    def left(self, code: int) -> None:
+        """The close frame was answered; the transport closes."""
+
+    def gone(self) -> None:
+        """No session to tell."""
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()

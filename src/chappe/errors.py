@@ -1,0 +1,182 @@
+"""Every error Chappe raises, and the one table of codes it answers and closes with.
+
+    ChappeError
+      ProtocolError                 bytes that break the protocol
+        LocalProtocolError          ... because this side was about to send them
+        RemoteProtocolError         ... because the peer did; carries the close code
+      RequestError                  a request that was answered with an error code
+        Unreachable                 nobody is there to take it
+        Overload                    a bound was reached; the same request may work later
+        FatalRequestError           repeating the request cannot help
+          Forbidden                 the identity may not do this
+          BadRequest                the request itself is wrong
+      ConnectionClosed              the session ended; `reconnect` says whether to try again
+      ConfigError                   options that make no sense, found before anything starts
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class ErrorCode(StrEnum):
+    """What a reply's `error` may say (H5)."""
+
+    UNREACHABLE = "unreachable"
+    OVERLOAD = "overload"
+    FORBIDDEN = "forbidden"
+    PROTOCOL = "protocol"
+
+
+class CloseCode(IntEnum):
+    """Why a session was closed: RFC 6455's codes, and ours from 4000 on."""
+
+    NORMAL = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED_DATA = 1003
+    INVALID_TEXT = 1007
+    POLICY_VIOLATION = 1008
+    MESSAGE_TOO_BIG = 1009
+    INTERNAL_ERROR = 1011
+    SERVICE_RESTART = 1012
+    TRY_AGAIN_LATER = 1013
+    MALFORMED = 4000
+    UNAUTHORIZED = 4001
+    TOKEN_EXPIRED = 4002
+    REVOKED = 4003
+    HELLO_TIMEOUT = 4004
+    HEARTBEAT_LOST = 4005
+    SLOW_CONSUMER = 4006
+    OUTBOX_EVICTED = 4007
+    QUOTA = 4008
+
+    @property
+    def reconnect(self) -> bool:
+        """Whether a client that sees this code should come back by itself."""
+        return self not in GIVE_UP
+
+
+GIVE_UP = frozenset(
+    {
+        CloseCode.NORMAL,
+        CloseCode.PROTOCOL_ERROR,
+        CloseCode.UNSUPPORTED_DATA,
+        CloseCode.INVALID_TEXT,
+        CloseCode.POLICY_VIOLATION,
+        CloseCode.MESSAGE_TOO_BIG,
+        CloseCode.MALFORMED,
+        CloseCode.UNAUTHORIZED,
+        CloseCode.TOKEN_EXPIRED,
+        CloseCode.REVOKED,
+    }
+)
+
+
+def should_reconnect(code: int) -> bool:
+    """Tell whether a close code, known here or not, invites the client back."""
+    try:
+        return CloseCode(code).reconnect
+    except ValueError:
+        return True
+
+
+class ChappeError(Exception):
+    """Anything this package raises on purpose."""
+
+
+class ProtocolError(ChappeError):
+    """Bytes or ops that break the protocol; `reason` names what is wrong."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class LocalProtocolError(ProtocolError):
+    """This side was asked to send something that the protocol forbids."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that the protocol forbids."""
+
+    def __init__(self, reason: str, close_code: CloseCode = CloseCode.PROTOCOL_ERROR) -> None:
+        super().__init__(reason)
+        self.close_code = close_code
+
+
+class RequestError(ChappeError):
+    """A request was answered with an error."""
+
+    code = ErrorCode.PROTOCOL
+    temporary = False
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{self.code}: {reason}")
+        self.reason = reason
+
+
+class Unreachable(RequestError):
+    """Nobody at that address can take the message now."""
+
+    code = ErrorCode.UNREACHABLE
+
+
+class Overload(RequestError):
+    """A bound was reached or the answer timed out.
+
+    `outcome_unknown` is true when the request may still have been carried out.
+    """
+
+    code = ErrorCode.OVERLOAD
+    temporary = True
+
+    def __init__(self, reason: str, *, outcome_unknown: bool = False) -> None:
+        super().__init__(reason)
+        self.outcome_unknown = outcome_unknown
+
+
+class FatalRequestError(RequestError):
+    """Repeating the request cannot help."""
+
+
+class Forbidden(FatalRequestError):
+    """The identity may not do this."""
+
+    code = ErrorCode.FORBIDDEN
+
+
+class BadRequest(FatalRequestError):
+    """The request is wrong; the reason names the field."""
+
+    code = ErrorCode.PROTOCOL
+
+
+class ConnectionClosed(ChappeError):
+    """The session is over."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{code} {reason}".strip())
+        self.code = code
+        self.reason = reason
+        self.reconnect = should_reconnect(code)
+
+
+class ConfigError(ChappeError):
+    """An option is missing or wrong; the message names it."""
+
+
+_BY_CODE: dict[str, type[RequestError]] = {
+    ErrorCode.UNREACHABLE: Unreachable,
+    ErrorCode.OVERLOAD: Overload,
+    ErrorCode.FORBIDDEN: Forbidden,
+    ErrorCode.PROTOCOL: BadRequest,
+}
+
+
+def request_error(code: str, reason: str, *, outcome_unknown: bool = False) -> RequestError:
+    """Make the typed error for a reply's `error` and `reason`."""
+    kind = _BY_CODE.get(code, RequestError)
+    if kind is Overload:
+        return Overload(reason, outcome_unknown=outcome_unknown)
+    return kind(reason)

@@ -1,0 +1,72 @@
+"""What happens to messages and sessions, told to whoever keeps it.
+
+The hub tells a recorder once per batch, never once per delivery: a fan-out is one call with counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from chappe.message import Message
+
+
+class Recorder(Protocol):
+    """Keeps the events of a node."""
+
+    def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
+        """An endpoint said hello."""
+        ...
+
+    def session_closed(self, app: str, address: str, session: str, edge: str, code: int) -> None:
+        """An endpoint's session ended."""
+        ...
+
+    def sent(self, app: str, messages: Sequence[Message]) -> None:
+        """Messages to single receivers were each taken into at least one outbox."""
+        ...
+
+    def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
+        """Messages to one topic were each put into the outboxes of that many sessions."""
+        ...
+
+    def refused(self, app: str, error: str) -> None:
+        """A request was answered with an error, or would have been, had it an id."""
+        ...
+
+    def dropped(self, app: str, reason: str, messages: int) -> None:
+        """Messages were lost on their way out, and why."""
+        ...
+
+
+class CountingRecorder:
+    """The default recorder: counts, for `/metrics`."""
+
+    def __init__(self) -> None:
+        self.opened: Counter[str] = Counter()
+        self.closed: Counter[int] = Counter()
+        self.messages: Counter[str] = Counter()
+        self.deliveries: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
+        self.drops: Counter[str] = Counter()
+
+    def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
+        self.opened[edge] += 1
+
+    def session_closed(self, app: str, address: str, session: str, edge: str, code: int) -> None:
+        self.closed[code] += 1
+
+    def sent(self, app: str, messages: Sequence[Message]) -> None:
+        self.messages["send"] += len(messages)
+        self.deliveries["send"] += len(messages)
+
+    def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
+        self.messages["publish"] += len(messages)
+        self.deliveries["publish"] += len(messages) * receivers
+
+    def refused(self, app: str, error: str) -> None:
+        self.refusals[error] += 1
+
+    def dropped(self, app: str, reason: str, messages: int) -> None:
+        self.drops[reason] += messages

@@ -1,0 +1,254 @@
+"""The hub: sessions in, messages across, one tick at a time.
+
+Edges open sessions, hand over decoded ops and report lost connections; all of it is synchronous.
+The first thing that happens in a turn of the loop begins a *tick*; its end, scheduled behind
+whatever else that turn brings, writes every outbox once. Time, randomness and the loop come from
+outside, so that a simulation can own them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from chappe.clock import Clock
+from chappe.errors import (
+    CloseCode,
+    ErrorCode,
+    Forbidden,
+    Overload,
+    RemoteProtocolError,
+    RequestError,
+)
+from chappe.events.recorder import Recorder
+from chappe.hub.allowance import Allowances
+from chappe.hub.app import App
+from chappe.hub.fanout import FanOut
+from chappe.hub.grant import Authenticator, Grant
+from chappe.hub.heartbeat import Heartbeat
+from chappe.hub.options import HubOptions
+from chappe.hub.outbox import Outboxes
+from chappe.hub.requests import Requests
+from chappe.hub.session import Session, Sink
+from chappe.ids import Snowflake
+from chappe.wire.encoding import Encoding
+from chappe.wire.limits import Limits
+from chappe.wire.ops import Error, Hello, Op, Reconnect
+
+ABNORMAL = 1006
+
+
+class Hub:
+    """Joins the sessions of one node."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        ids: Snowflake,
+        entropy: Callable[[int], bytes],
+        authenticator: Authenticator,
+        recorder: Recorder,
+        options: HubOptions,
+        limits: Limits,
+    ) -> None:
+        self.options = options
+        self.limits = limits
+        self.clock = clock
+        self.ids = ids
+        self.recorder = recorder
+        self.sessions: dict[str, Session] = {}
+        self.apps: dict[str, App] = {}
+        self.draining = False
+        self.ticking = False
+        self.now_ms = clock.wall_ms()
+        self._loop = loop
+        self._entropy = entropy
+        self._authenticator = authenticator
+        # Sessions that have not said hello, oldest first, with the time they came.
+        self._greeting: dict[Session, float] = {}
+        self.outboxes = Outboxes(options, recorder, self._ensure_tick, self.close)
+        self.fanout = FanOut(self.outboxes, recorder)
+        self._requests = Requests(self)
+        self._heartbeat = Heartbeat(loop, self.sessions, options.heartbeat_s, self._beat)
+        self.receive = self._requests.carry_out
+
+    def start(self) -> None:
+        """Begin to watch for silent sessions."""
+        self._heartbeat.start()
+
+    def stop(self) -> None:
+        """Close whatever session is left, and rest."""
+        self._heartbeat.stop()
+        for session in list(self.sessions.values()):
+            self.close(session, CloseCode.GOING_AWAY, "the hub stopped")
+
+    def open(
+        self,
+        edge: str,
+        encoding: Encoding,
+        sink: Sink,
+        peer: str,
+        *,
+        lease_s: float | None = None,
+        paused: bool = False,
+    ) -> Session:
+        """Take a new connection in; it may only say hello until it is admitted.
+
+        Raises Overload when the node holds as many as it may, or is draining.
+        """
+        if self.draining:
+            raise Overload("this node is draining")
+        if len(self.sessions) >= self.options.connections_max:
+            raise Overload(f"this node holds {self.options.connections_max} connections already")
+        session = Session(self._entropy(16).hex(), edge, encoding, sink, peer)
+        session.handlers = self._requests.greeting
+        session.paused = paused
+        session.beats_max = self.options.heartbeats_missed_max
+        if lease_s is not None:
+            session.beats_max = max(1, round(lease_s / self.options.heartbeat_s))
+        self.sessions[session.id] = session
+        self._greeting[session] = self.clock.monotonic()
+        return session
+
+    def admit(self, session: Session, hello: Hello) -> Grant:
+        """Let a session be who it says it is; raises Forbidden, BadRequest or Overload."""
+        grant = self._authenticator.authenticate(hello)
+        app = self.app(grant.app)
+        if app.quota.connections and app.sessions >= app.quota.connections:
+            raise Overload(f"app {app.name} holds {app.quota.connections} connections already")
+        self._greeting.pop(session, None)
+        session.grant, session.app, session.address = grant, app, grant.address
+        session.handlers = self._requests.serving
+        allowances = Allowances(self.options.rate, app, self.clock.monotonic())
+        if allowances.bounded:
+            session.allowances = allowances
+            allowances.start(session)
+        app.sessions += 1
+        app.endpoints.bind(session.address, session)
+        self.recorder.session_opened(app.name, session.address, session.id, session.edge)
+        return grant
+
+    def app(self, name: str) -> App:
+        """The app of that name, made when first seen: names come from verified grants only."""
+        app = self.apps.get(name)
+        if app is None:
+            quota = self.options.quota_of(name)
+            app = self.apps[name] = App(name, quota, self.clock.monotonic())
+        return app
+
+    def refill(self, session: Session) -> None:
+        """Give a session its next share of messages and bytes; raises Overload if there is none."""
+        if session.allowances is not None:
+            session.allowances.refill(session, self.clock.monotonic())
+
+    def say(self, session: Session, op: Op) -> None:
+        """Tell a session something it did not ask for."""
+        self.outboxes.put(session, session.encoding.op(op))
+
+    def malformed(self, session: Session, reason: str) -> None:
+        """A frame could not be read: say so; the third time, close."""
+        session.beats_missed = 0
+        self.recorder.refused("", ErrorCode.PROTOCOL)
+        self.say(session, Error(error=ErrorCode.PROTOCOL, reason=reason))
+        self._strike(session)
+
+    def break_off(self, session: Session, error: RemoteProtocolError) -> None:
+        """The stream itself is broken and cannot be read on: say why and close."""
+        self.recorder.refused("", ErrorCode.PROTOCOL)
+        self.say(session, Error(error=ErrorCode.PROTOCOL, reason=error.reason))
+        self.close(session, error.close_code, error.reason)
+
+    def turn_away(self, session: Session, error: RequestError) -> None:
+        """A session that has not been admitted got an error: close it, or count it."""
+        if isinstance(error, Forbidden):
+            self.close(session, CloseCode.UNAUTHORIZED, error.reason)
+        elif isinstance(error, Overload):
+            self.close(session, CloseCode.QUOTA, error.reason)
+        else:
+            self._strike(session)
+
+    def _strike(self, session: Session) -> None:
+        session.malformed += 1
+        if session.malformed >= self.limits.malformed_max:
+            self.close(session, CloseCode.MALFORMED, f"{session.malformed} malformed frames")
+
+    def close(self, session: Session, code: CloseCode, reason: str) -> None:
+        """End a session: what it has yet to get is written first if its transport takes it."""
+        if session.closed:
+            return
+        self.fanout.settle()
+        self.outboxes.write_now(session)
+        stuck = session.paused
+        self._leave(session, code)
+        session.sink.close(code, reason)
+        if stuck:
+            session.sink.abort()
+
+    def lost(self, session: Session, code: int = ABNORMAL) -> None:
+        """The connection of a session is gone."""
+        if not session.closed:
+            self.fanout.settle()
+            self._leave(session, code)
+
+    def _leave(self, session: Session, code: int) -> None:
+        session.closed = True
+        self.sessions.pop(session.id, None)
+        self._greeting.pop(session, None)
+        self.outboxes.forget(session)
+        if not session.address:
+            return
+        app = session.app
+        app.sessions -= 1
+        app.endpoints.unbind(session.address, session)
+        if session.topics:
+            app.topics.unbind_all(session.topics, session)
+        if session.allowances is not None:
+            session.allowances.give_back(session)
+        self.recorder.session_closed(app.name, session.address, session.id, session.edge, code)
+
+    def drain(self, reason: str, after_ms: int) -> None:
+        """Take nobody new, and ask everybody to come back elsewhere."""
+        self.draining = True
+        for session in list(self.sessions.values()):
+            self.say(session, Reconnect(reason=reason, after_ms=after_ms))
+
+    def sessions_of_token(self, token_id: str) -> Iterator[Session]:
+        """The live sessions that were admitted by that token."""
+        for session in self.sessions.values():
+            if session.address and session.grant.token_id == token_id:
+                yield session
+
+    def begin_tick(self) -> None:
+        """Start a tick: look at the clock once, and arrange for its end."""
+        self.ticking = True
+        self.now_ms = self.ids.tick()
+        self._loop.call_soon(self._end_tick)
+
+    def _ensure_tick(self) -> None:
+        if not self.ticking:
+            self.begin_tick()
+
+    def _end_tick(self) -> None:
+        self.ticking = False
+        self.fanout.settle()
+        self.outboxes.flush()
+        self._requests.record()
+
+    def _beat(self, session: Session) -> None:
+        """Look at one session, once per heartbeat interval."""
+        if not session.address:
+            came = self._greeting.get(session)
+            if came is None or self.clock.monotonic() - came >= self.options.hello_timeout_s:
+                self.close(session, CloseCode.HELLO_TIMEOUT, "no hello in time")
+            return
+        expires_at = session.grant.expires_at
+        if expires_at is not None and self.clock.wall_ms() >= expires_at * 1000:
+            self.close(session, CloseCode.TOKEN_EXPIRED, "the token expired")
+            return
+        session.beats_missed += 1
+        if session.beats_missed > session.beats_max:
+            self.close(session, CloseCode.HEARTBEAT_LOST, "not heard of in time")
+        elif session.beats_missed > 1:
+            session.sink.ping()

@@ -1,0 +1,261 @@
+"""Outboxes: one write per session per tick, and what happens to those who read too slowly.
+
+What a tick brings lies in a session's `outbox` and is written at its end, joined. A session whose
+transport is paused (or that nobody polls) gets nothing written: its outbox moves to its `backlog`,
+where it waits, bounded, for the transport to resume:
+
+    deliver -> outbox --(end of tick, not paused)------------------> transport
+                 |                                                      ^
+                 +--(end of tick, paused)--> backlog --(resumed)--------+
+                                               |
+                                               +--(above the bound)--> policy
+
+What came from a topic may be dropped there, oldest or newest first; what was promised to a single
+receiver may not. Bounds are looked at once per tick, not once per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from chappe.errors import CloseCode
+from chappe.events.recorder import Recorder
+from chappe.hub.options import HubOptions
+from chappe.wire.ops import Dropped
+
+if TYPE_CHECKING:
+    from chappe.hub.session import Session
+
+# As much as a transport takes before it pauses: what lies in a transport is beyond every policy.
+RELEASE_BYTES = 64 * 1024
+
+
+class TopicFrame(bytes):
+    """A frame that a policy may drop."""
+
+    messages = 1
+
+    def split(self) -> Iterable[TopicFrame]:
+        """Each message's frame on its own."""
+        return (self,)
+
+
+class TopicBatch(TopicFrame):
+    """Frames of several messages to one topic, joined once and shared by every receiver."""
+
+    frames: list[bytes]
+    _split: list[TopicFrame] | None = None
+
+    @classmethod
+    def join(cls, frames: list[bytes]) -> TopicFrame:
+        if len(frames) == 1:
+            return TopicFrame(frames[0])
+        batch = cls(b"".join(frames))
+        batch.frames = frames
+        return batch
+
+    def split(self) -> Iterable[TopicFrame]:
+        if self._split is None:
+            self._split = [TopicFrame(frame) for frame in self.frames]
+        return self._split
+
+
+class Outboxes:
+    """All outboxes of a hub.
+
+    `dirty` holds the sessions that got something this tick; whoever appends to an empty outbox
+    adds its session there.
+    """
+
+    __slots__ = ("_close", "_options", "_recorder", "_wake", "dirty", "held", "held_bytes")
+
+    def __init__(
+        self,
+        options: HubOptions,
+        recorder: Recorder,
+        wake: Callable[[], None],
+        close: Callable[[Session, CloseCode, str], None],
+    ) -> None:
+        self._options = options
+        self._recorder = recorder
+        self._wake = wake
+        self._close = close
+        self.dirty: list[Session] = []
+        self.held: dict[Session, None] = {}
+        self.held_bytes = 0
+
+    def put(self, session: Session, data: bytes) -> None:
+        """Append to a session's outbox whatever its state: replies, notices, beats."""
+        if session.closed:
+            return
+        outbox = session.outbox
+        if not outbox:
+            self.dirty.append(session)
+            self._wake()
+        outbox.append(data)
+
+    def put_promised(self, session: Session, data: bytes) -> bool:
+        """Append a message to a single receiver; False when there is no room for the promise."""
+        if session.closed:
+            return False
+        if not session.paused and session.backlog is None:
+            self.put(session, data)
+            return True
+        self._hold(session)
+        bytes_max = self._options.outbox_bytes_max
+        if session.backlog_bytes + len(data) > bytes_max:
+            self._drop(session, bytes_max - len(data))
+            if session.backlog_bytes + len(data) > bytes_max:
+                return False
+        self._append(session, data)
+        self._evict()
+        return not session.closed
+
+    def flush(self) -> None:
+        """Write what the tick brought, once per session."""
+        dirty, self.dirty = self.dirty, []
+        bytes_max = self._options.outbox_bytes_max
+        for session in dirty:
+            outbox = session.outbox
+            if session.paused or session.backlog is not None:
+                self._settle(session)
+                continue
+            data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+            if len(data) > bytes_max:
+                self._settle(session)
+                continue
+            outbox.clear()
+            session.write(data)
+        if self.held_bytes > self._options.outboxes_bytes_max:
+            self._evict()
+
+    def pause(self, session: Session) -> None:
+        """The transport takes no more."""
+        session.paused = True
+
+    def resume(self, session: Session) -> None:
+        """The transport takes more: hand it what waited."""
+        session.paused = False
+        self._release(session)
+
+    def write_now(self, session: Session) -> None:
+        """Write all that a closing session still has, if its transport takes anything."""
+        if session.paused:
+            return
+        if data := b"".join((*(session.backlog or ()), *session.outbox)):
+            session.write(data)
+
+    def forget(self, session: Session) -> None:
+        """Let go of a closed session's bytes."""
+        self.held.pop(session, None)
+        self.held_bytes -= session.backlog_bytes
+        session.backlog_bytes = session.droppable_bytes = 0
+        session.backlog = None
+        session.outbox = []
+
+    def _settle(self, session: Session) -> None:
+        """End the tick for a session that cannot take all it got at once."""
+        if session.closed:
+            return
+        self._hold(session)
+        self._enforce(session)
+        self._release(session)
+
+    def _hold(self, session: Session) -> None:
+        """Move the outbox behind the backlog, each message on its own."""
+        if session.backlog is None:
+            session.backlog = []
+            self.held[session] = None
+        backlog, before = session.backlog, session.backlog_bytes
+        for data in session.outbox:
+            session.backlog_bytes += len(data)
+            if isinstance(data, TopicFrame):
+                session.droppable_bytes += len(data)
+                backlog.extend(data.split())
+            else:
+                backlog.append(data)
+        session.outbox.clear()
+        self.held_bytes += session.backlog_bytes - before
+
+    def _append(self, session: Session, data: bytes) -> None:
+        assert session.backlog is not None
+        session.backlog.append(data)
+        session.backlog_bytes += len(data)
+        self.held_bytes += len(data)
+        if not session.paused:
+            self.dirty.append(session)
+            self._wake()
+
+    def _release(self, session: Session) -> None:
+        """Write the oldest part of the backlog; what is left goes in later ticks."""
+        backlog = session.backlog
+        if session.paused or session.closed or backlog is None:
+            return
+        chunk: list[bytes] = []
+        if session.dropped:
+            chunk.append(session.encoding.op(Dropped(n=session.dropped)))
+            session.dropped = 0
+        size = count = 0
+        for data in backlog:
+            if size >= RELEASE_BYTES:
+                break
+            size += len(data)
+            count += 1
+            if isinstance(data, TopicFrame):
+                session.droppable_bytes -= len(data)
+        chunk += backlog[:count]
+        del backlog[:count]
+        session.backlog_bytes -= size
+        self.held_bytes -= size
+        if not backlog:
+            session.backlog = None
+            self.held.pop(session, None)
+        else:
+            self.dirty.append(session)
+            self._wake()
+        if chunk:
+            session.write(b"".join(chunk))
+
+    def _enforce(self, session: Session) -> None:
+        bytes_max = self._options.outbox_bytes_max
+        if session.backlog_bytes <= bytes_max:
+            return
+        self._drop(session, bytes_max)
+        if session.backlog_bytes > bytes_max and session.paused:
+            self._close(
+                session,
+                CloseCode.SLOW_CONSUMER,
+                f"{session.backlog_bytes} bytes wait for a reader that does not read",
+            )
+
+    def _drop(self, session: Session, bytes_max: int) -> None:
+        """Drop what came from topics until the backlog fits, as the policy says."""
+        policy = self._options.topic_policy
+        backlog = session.backlog
+        if policy == "close" or backlog is None or not session.droppable_bytes:
+            return
+        # A quarter more than needed, so that a full outbox is gone through once per many messages.
+        excess = session.backlog_bytes - (bytes_max - bytes_max // 4)
+        kept: list[bytes] = []
+        dropped_bytes = dropped = 0
+        for data in backlog if policy == "drop_oldest" else reversed(backlog):
+            if dropped_bytes < excess and isinstance(data, TopicFrame):
+                dropped_bytes += len(data)
+                dropped += 1
+            else:
+                kept.append(data)
+        if policy == "drop_newest":
+            kept.reverse()
+        session.backlog = kept
+        session.backlog_bytes -= dropped_bytes
+        session.droppable_bytes -= dropped_bytes
+        self.held_bytes -= dropped_bytes
+        session.dropped += dropped
+        self._recorder.dropped(session.app.name, "slow_consumer", dropped)
+
+    def _evict(self) -> None:
+        """Close the sessions with the largest backlogs until all of them fit in the node's cap."""
+        while self.held_bytes > self._options.outboxes_bytes_max and self.held:
+            largest = max(self.held, key=lambda session: session.backlog_bytes)
+            self._close(largest, CloseCode.OUTBOX_EVICTED, "the node's outboxes are full")

@@ -1,0 +1,268 @@
+"""The op vocabulary: what endpoints and hubs say to each other, once, for every encoding.
+
+In JSON text an op is an object whose `op` names it. Packed, it is a msgpack array: the op's code,
+then its fields in the order written here; trailing fields may be left out. The codes and the order
+are the packed format: add at the end, never change.
+
+Message ids are strings in JSON, whose readers in browsers would round a 64-bit number, and integers
+when packed; prefixed ids (P5) are strings in both.
+
+A payload travels in two fields. In JSON, `data` holds any JSON value, or `data64` holds bytes in
+base64. Packed, `data` holds the payload's bytes (JSON text, or any bytes when `data64` is true).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, field
+
+VERSION = 1
+
+
+class Op(msgspec.Struct, tag_field="op", gc=False, omit_defaults=True):
+    """Any op."""
+
+
+class ClientOp(Op):
+    """An op that an endpoint sends to its hub; with an `id` it asks for a reply."""
+
+    id: int | None = None
+
+
+class AddressedOp(ClientOp):
+    """An op about one address."""
+
+    to: str = ""
+
+
+class PayloadOp(AddressedOp):
+    """An op that carries a payload."""
+
+    data: Raw | UnsetType = UNSET
+    data64: str | None = None
+
+
+class Hello(ClientOp, tag="hello"):
+    """Say who one is; the first op of a session."""
+
+    as_: str = field(name="as", default="")
+    token: str | None = None
+    v: int = VERSION
+    app: str | None = None
+
+
+class Ping(ClientOp, tag="ping"):
+    """Ask for a pong."""
+
+
+class Pong(ClientOp, tag="pong"):
+    """Answer a ping, either way."""
+
+
+class Send(PayloadOp, tag="send"):
+    """Send to one endpoint, or to each of a list."""
+
+    to: str | list[str] = ""  # type: ignore[assignment]
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    tags: list[str] | None = None
+    delay_ms: int | None = None
+    producer: str | None = None
+    seq: int | None = None
+    num: int | None = None
+
+
+class Publish(PayloadOp, tag="publish"):
+    """Publish to a topic or a room."""
+
+    reliable: bool = False
+
+
+class Subscribe(AddressedOp, tag="subscribe"):
+    """Receive what is published to a topic."""
+
+
+class Unsubscribe(AddressedOp, tag="unsubscribe"):
+    """Stop receiving what is published to a topic."""
+
+
+class Presence(AddressedOp, tag="presence"):
+    """Ask whether an endpoint is online."""
+
+
+class Join(AddressedOp, tag="join"):
+    """Enter a room."""
+
+
+class Leave(AddressedOp, tag="leave"):
+    """Leave a room."""
+
+
+class Fetch(AddressedOp, tag="fetch"):
+    """Ask a queue for messages."""
+
+    n: int = 1
+    wait_ms: int = 0
+    group: str | None = None
+    tags: list[str] | None = None
+
+
+class Consume(AddressedOp, tag="consume"):
+    """Let a queue push messages, up to `credit` unacknowledged ones."""
+
+    credit: int = 1
+    group: str | None = None
+    tags: list[str] | None = None
+
+
+class Ack(ClientOp, tag="ack"):
+    """Acknowledge a queue's message."""
+
+    message: str | int = ""
+
+
+class Nack(ClientOp, tag="nack"):
+    """Hand a queue's message back."""
+
+    message: str | int = ""
+
+
+class Cancel(ClientOp, tag="cancel"):
+    """Take back a delayed message."""
+
+    message: str | int = ""
+
+
+class Avatar(ClientOp, tag="avatar"):
+    """Add an avatar to a user, or remove it."""
+
+    do: str = ""
+    avatar: str = ""
+    user: str = ""
+
+
+class Provide(AddressedOp, tag="provide"):
+    """Offer a service."""
+
+
+class Request(PayloadOp, tag="request"):
+    """Ask a service; towards a provider it carries `request` instead of an `id`."""
+
+    request: str | None = None
+
+
+class Respond(PayloadOp, tag="respond"):
+    """Answer a service's request."""
+
+    request: str = ""
+
+
+class Reply(Op, tag="reply", kw_only=True):
+    """The hub's answer to the op with that id."""
+
+    id: int
+    ok: bool
+    error: str | None = None
+    reason: str | None = None
+    outcome: str | None = None
+    message: str | int | None = None
+    session: str | None = None
+    heartbeat_s: float | None = None
+    v: int | None = None
+    online: bool | None = None
+    nodes: int | None = None
+    verdicts: dict[str, str] | None = None
+    data: Raw | UnsetType = UNSET
+    data64: str | None = None
+
+
+class Delivery(Op, tag="message"):
+    """A message, as its receiver sees it."""
+
+    message: str | int = ""
+    from_: str = field(name="from", default="")
+    to: str = ""
+    ts: int = 0
+    data: Raw | UnsetType = UNSET
+    data64: str | None = None
+
+
+class Error(Op, tag="error"):
+    """What was wrong with a frame that could not be answered by id."""
+
+    error: str = ""
+    reason: str = ""
+
+
+class Dropped(Op, tag="dropped"):
+    """How many topic messages this session lost because it read too slowly."""
+
+    n: int = 0
+
+
+class Reconnect(Op, tag="reconnect"):
+    """The hub is going away; come back, here or elsewhere, after a moment."""
+
+    reason: str = ""
+    after_ms: int = 0
+
+
+class Closed(Op, tag="closed"):
+    """The last op of a session where the transport has no close frame of its own."""
+
+    code: int = 1000
+    reason: str = ""
+
+
+# The packed codes, fixed for ever. Client ops below 32, hub ops from 32 on, and Ping, Pong and
+# Request, which both sides say, keep their one code.
+CODES: dict[type[Op], int] = {
+    Hello: 1,
+    Ping: 2,
+    Pong: 3,
+    Send: 4,
+    Publish: 5,
+    Subscribe: 6,
+    Unsubscribe: 7,
+    Presence: 8,
+    Join: 9,
+    Leave: 10,
+    Fetch: 11,
+    Consume: 12,
+    Ack: 13,
+    Nack: 14,
+    Cancel: 15,
+    Avatar: 16,
+    Provide: 17,
+    Request: 18,
+    Respond: 19,
+    Reply: 32,
+    Delivery: 33,
+    Error: 34,
+    Dropped: 35,
+    Reconnect: 36,
+    Closed: 37,
+}
+HUB_OPS: tuple[type[Op], ...] = (Reply, Delivery, Error, Dropped, Reconnect, Closed, Ping, Pong, Request)
+CLIENT_OPS: tuple[type[Op], ...] = tuple(op for op, code in CODES.items() if code < 32)
+
+
+def _packed(op: type[Op], code: int) -> type[Op]:
+    """The array form of an op: a subclass, so that handlers need to know one class only."""
+    fields: list[Any] = []
+    if "data" in op.__struct_fields__:
+        fields = [("data", Union[bytes, None], None), ("data64", bool, False)]
+    return msgspec.defstruct(  # type: ignore[return-value]
+        f"Packed{op.__name__}",
+        fields,
+        bases=(op,),
+        array_like=True,
+        tag=code,
+        gc=False,
+        module=__name__,
+    )
+
+
+PACKED: dict[type[Op], type[Op]] = {op: _packed(op, code) for op, code in CODES.items()}

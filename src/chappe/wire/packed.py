@@ -1,0 +1,179 @@
+"""The packed form of ops: a version byte and a msgpack array; on a stream, behind a length.
+
+    +-------------------+-----------+---------------------------+
+    | length: u32, big  | version   | op: msgpack array         |
+    | endian, of what   | u8 = 1    | [code, field, field, ...] |
+    | follows           |           |                           |
+    +-------------------+-----------+---------------------------+
+      only on a stream; a WebSocket binary frame has its own length
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, Union
+
+import msgspec
+
+from chappe.errors import CloseCode, RemoteProtocolError
+from chappe.message import Message
+from chappe.wire.ops import CLIENT_OPS, CODES, HUB_OPS, PACKED, VERSION, Delivery, Op, Reply
+from chappe.wire.payload import take_payload
+
+LENGTH = Struct(">I")
+_LENGTH_AND_VERSION = Struct(">IB")
+
+_client_decoder = msgspec.msgpack.Decoder(Union[tuple(PACKED[op] for op in CLIENT_OPS)])
+_hub_decoder = msgspec.msgpack.Decoder(Union[tuple(PACKED[op] for op in HUB_OPS)])
+_encode = msgspec.msgpack.Encoder().encode
+_version = bytes([VERSION])
+_delivery = CODES[Delivery]
+_reply = CODES[Reply]
+_UNPACKED = {packed: op for op, packed in PACKED.items()}
+_DEFAULTS = {
+    packed: tuple(
+        f.default for f in msgspec.structs.fields(packed)
+    )
+    for packed in PACKED.values()
+}
+
+
+def decode_client_op(data: bytes) -> Op:
+    """Read what an endpoint sent, version byte included.
+
+    Raises RemoteProtocolError naming the field that is wrong.
+    """
+    return read_client_op(check_version(data))
+
+
+def decode_hub_op(data: bytes) -> Op:
+    """Read what a hub sent, version byte included; raises RemoteProtocolError."""
+    return read_hub_op(check_version(data))
+
+
+def read_client_op(array: bytes) -> Op:
+    """Read an endpoint's op whose version was checked; raises RemoteProtocolError."""
+    try:
+        return _client_decoder.decode(array)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(str(error)) from None
+
+
+def read_hub_op(array: bytes) -> Op:
+    """Read a hub's op whose version was checked; raises RemoteProtocolError."""
+    try:
+        return _hub_decoder.decode(array)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(str(error)) from None
+
+
+def check_version(data: bytes) -> bytes:
+    """The array behind the version byte; raises RemoteProtocolError for a version not spoken."""
+    if not data or data[0] != VERSION:
+        raise _wrong_version(data[0] if data else None)
+    return data[1:]
+
+
+def _wrong_version(found: int | None) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"version: this side speaks {VERSION}, the frame "
+        + ("is empty" if found is None else f"has {found}")
+    )
+
+
+def encode_op(op: Op) -> bytes:
+    """An op as version byte and array, without the trailing fields that hold their default."""
+    kind = type(op)
+    packed = kind if kind in _UNPACKED else PACKED[kind]
+    values = list(msgspec.structs.astuple(op))
+    if kind is not packed and "data" in op.__struct_fields__:
+        _pack_payload(op, values)
+    defaults = _DEFAULTS[packed]
+    while values and values[-1] == defaults[len(values) - 1]:
+        values.pop()
+    return _version + _encode((CODES[_UNPACKED[packed]], *values))
+
+
+def _pack_payload(op: Op, values: list[Any]) -> None:
+    """Turn the two payload fields of the JSON form into those of the packed form."""
+    at = op.__struct_fields__.index("data")
+    if values[at] is msgspec.UNSET and values[at + 1] is None:
+        values[at : at + 2] = [None, False]
+    else:
+        values[at : at + 2] = take_payload(op)  # type: ignore[arg-type]
+
+
+def encode_message(message: Message) -> bytes:
+    """A message as its receiver sees it, as version byte and array."""
+    return _version + _encode(
+        (
+            _delivery,
+            message.id,
+            message.sender,
+            message.to,
+            message.ts_ms,
+            message.payload,
+            message.binary,
+        )
+    )
+
+
+def encode_accepted(request: int, message: int) -> bytes:
+    """The reply that a message was accepted, as version byte and array."""
+    return _version + _encode((_reply, request, True, None, None, None, message))
+
+
+def frame(body: bytes) -> bytes:
+    """Put the length of a stream frame before its body."""
+    return LENGTH.pack(len(body)) + body
+
+
+class Splitter:
+    """Cuts a stream into the arrays of its frames; keeps what is not whole yet."""
+
+    __slots__ = ("_need", "_rest", "body_bytes_max")
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self.body_bytes_max = body_bytes_max
+        self._rest: bytearray | None = None
+        self._need = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield each whole op, without length and version.
+
+        Raises RemoteProtocolError as soon as a length is declared that is above the bound, before
+        anything of that frame is kept, and for a version this side does not speak. Nothing can be
+        read after it.
+        """
+        rest = self._rest
+        if rest is not None:
+            rest += data
+            # Growing in place until the frame is whole: a peer that sends byte by byte must not
+            # make each byte cost a copy of all before it.
+            if len(rest) < self._need:
+                return
+            data = bytes(rest)
+            self._rest = None
+        at, end = 0, len(data)
+        unpack = _LENGTH_AND_VERSION.unpack_from
+        while end - at > 4:
+            size, version = unpack(data, at)
+            if version != VERSION or not 0 < size <= self.body_bytes_max:
+                raise self._refusal(size, version)
+            stop = at + 4 + size
+            if stop > end:
+                break
+            yield data[at + 5 : stop]
+            at = stop
+        if at < end:
+            self._rest = bytearray(data[at:])
+            self._need = 5 if end - at < 5 else 4 + LENGTH.unpack_from(data, at)[0]
+
+    def _refusal(self, size: int, version: int) -> RemoteProtocolError:
+        if size > self.body_bytes_max:
+            return RemoteProtocolError(
+                f"length: {size} bytes declared, {self.body_bytes_max} are allowed",
+                CloseCode.MESSAGE_TOO_BIG,
+            )
+        return _wrong_version(version if size else None)
