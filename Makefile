@@ -1,0 +1,61 @@
+# Chappe: `make help` tells what there is.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Debian packages that tests and benchmarks start private instances of.
+PACKAGES := redis-server mosquitto
+RESULTS := benchmarks/RESULTS.md
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check lint types layers bench proof lock packages clean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with everything from the constraints file
+$(STAMP): constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup ## Start a hub for development on this machine, with embedded parts
+	$(BIN)/chappe serve --dev
+
+test: check ## Run every check and every test
+
+check: setup lint types layers ## What CI runs: format, lint, types, layers, tests
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports
+
+packages: # The peers of the benchmarks: installed when root, named otherwise
+	@missing=""; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	  else echo "please install:$$missing"; exit 1; fi; fi
+
+bench: setup packages ## Measure speed and memory beside NATS, Redis and Mosquitto
+	$(BIN)/python -m benchmarks --write $(RESULTS)
+
+proof: setup ## Run every proof at its full count (seeds, floods, faults)
+	CHAPPE_PROOF=full $(BIN)/pytest
+
+lock: setup # Choose versions anew and write them down with their hashes
+	$(BIN)/python -m pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras --upgrade \
+	  --no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links \
+	  --output-file constraints.txt pyproject.toml
+	sed -i '/^#/d;/^$$/d' constraints.txt
+
+clean: ## Remove what was made here
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
