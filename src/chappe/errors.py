@@ -1,21 +1,22 @@
 """Every error Chappe raises, and the one table of codes it answers and closes with.
 
-    ChappeError
-      ProtocolError                 bytes that break the protocol
-        LocalProtocolError          ... because this side was about to send them
-        RemoteProtocolError         ... because the peer did; carries the close code
-      RequestError                  a request that was answered with an error code
-        Unreachable                 nobody is there to take it
-        Overload                    a bound was reached; the same request may work later
-        FatalRequestError           repeating the request cannot help
-          Forbidden                 the identity may not do this
-          BadRequest                the request itself is wrong
-      ConnectionClosed              the session ended; `reconnect` says whether to try again
-      ConfigError                   options that make no sense, found before anything starts
+ChappeError
+  ProtocolError                 bytes that break the protocol
+    LocalProtocolError          ... because this side was about to send them
+    RemoteProtocolError         ... because the peer did; carries the close code
+  RequestError                  a request that was answered with an error code
+    Unreachable                 nobody is there to take it
+    Overload                    a bound was reached; the same request may work later
+    FatalRequestError           repeating the request cannot help
+      Forbidden                 the identity may not do this
+      BadRequest                the request itself is wrong
+  ConnectionClosed              the session ended; `reconnect` says whether to try again
+  ConfigError                   options that make no sense, found before anything starts
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 
 
@@ -110,6 +111,8 @@ class RequestError(ChappeError):
 
     code = ErrorCode.PROTOCOL
     temporary = False
+    # For a request to several receivers: each address and what became of it, `ok` or an error code.
+    verdicts: Mapping[str, str] | None = None
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{self.code}: {reason}")

@@ -26,6 +26,8 @@ RESERVE_MS = 60_000
 
 _TIME_SHIFT = NODE_BITS + SEQUENCE_BITS
 _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+# A block lies within one millisecond.
+BLOCK_MAX = _SEQUENCE_MASK
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -65,10 +67,11 @@ class _Reservation:
 
     def advance(self, to: int) -> int:
         if to > self.now:
-            self.now = to
             if to >= self._until:
+                # Written down first: when that fails, nothing of the new time was given.
+                self._floor.store(to + self._ahead)
                 self._until = to + self._ahead
-                self._floor.store(self._until)
+            self.now = to
         return self.now
 
 
@@ -80,9 +83,7 @@ class Snowflake:
 
     __slots__ = ("_node", "_reservation", "_wall_ms", "last")
 
-    def __init__(
-        self, node: int, wall_ms: Callable[[], int], floor: Floor | None = None
-    ) -> None:
+    def __init__(self, node: int, wall_ms: Callable[[], int], floor: Floor | None = None) -> None:
         if not 0 <= node <= NODE_MAX:
             raise ValueError(f"node: {node} is not between 0 and {NODE_MAX}")
         self._node = node << SEQUENCE_BITS
@@ -100,6 +101,16 @@ class Snowflake:
             value = self.last + 1
         self.last = value
         return value
+
+    def block(self, size: int) -> range:
+        """Give consecutive ids at once; those not used are lost."""
+        first = self.last + 1
+        assert size <= BLOCK_MAX
+        if (first & _SEQUENCE_MASK) + size > _SEQUENCE_MASK:
+            self._move_to(max(self._wall_ms() - EPOCH_MS, self._reservation.now + 1))
+            first = self.last + 1
+        self.last = first + size - 1
+        return range(first, first + size)
 
     def tick(self) -> int:
         """Look at the clock once for all ids given until the next tick.
@@ -129,9 +140,7 @@ class PrefixedIds:
     SERVER_MAX = 36 * 36 - 1
     SEQUENCE_MAX = 0xFFFFF
 
-    def __init__(
-        self, server: int, wall_ms: Callable[[], int], floor: Floor | None = None
-    ) -> None:
+    def __init__(self, server: int, wall_ms: Callable[[], int], floor: Floor | None = None) -> None:
         if not 0 <= server <= self.SERVER_MAX:
             raise ValueError(f"server: {server} is not between 0 and {self.SERVER_MAX}")
         self._server = _BASE36[server // 36] + _BASE36[server % 36]

@@ -167,7 +167,9 @@ def _load(key: Key) -> _LoadedKey:
     if key.algorithm == "HS256":
         secret = data.strip()
         if len(secret) < SECRET_BYTES_MIN:
-            raise ConfigError(f"{where}.file: a secret of at least {SECRET_BYTES_MIN} bytes, please")
+            raise ConfigError(
+                f"{where}.file: a secret of at least {SECRET_BYTES_MIN} bytes, please"
+            )
         return _LoadedKey(app, key.algorithm, secret)
     try:
         public = load_pem_public_key(data)

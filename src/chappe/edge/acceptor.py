@@ -133,7 +133,7 @@ class Acceptor:
                 ssl=self._tls,
                 ssl_handshake_timeout=self._tls_timeout_s if self._tls else None,
             )
-        except (OSError, ssl.SSLError, asyncio.TimeoutError):
+        except (TimeoutError, OSError, ssl.SSLError):
             self._counters.failed += 1
             connection.close()
             return None

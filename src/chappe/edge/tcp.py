@@ -9,8 +9,8 @@ from chappe.errors import CloseCode, Overload, RemoteProtocolError
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.wire.encoding import STREAM
-from chappe.wire.ops import Closed, Ping
-from chappe.wire.packed import Splitter, read_client_op
+from chappe.wire.ops import Closed, Malformed, Op, Ping
+from chappe.wire.packed import Splitter, read_client_ops
 
 _PING = STREAM.op(Ping())
 
@@ -42,26 +42,23 @@ class TcpConnection(asyncio.Protocol):
         session = getattr(self, "_session", None)
         if session is None:
             return
-        hub = self._hub
-        receive = hub.receive
+        ops: list[Op] = []
         try:
             for array in self._splitter.feed(data):
-                if session.closed:
-                    return
                 try:
-                    op = read_client_op(array)
+                    ops += read_client_ops(array)
                 except RemoteProtocolError as error:
-                    hub.malformed(session, error.reason)
-                else:
-                    receive(session, op)
+                    ops.append(Malformed(error.reason))
         except RemoteProtocolError as error:
-            hub.break_off(session, error)
+            ops.append(Malformed(error.reason, error.close_code))
+        if ops:
+            self._hub.receive_all(session, ops)
 
     def pause_writing(self) -> None:
-        self._hub.outboxes.pause(self._session)
+        self._hub.pause(self._session)
 
     def resume_writing(self) -> None:
-        self._hub.outboxes.resume(self._session)
+        self._hub.resume(self._session)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if (session := getattr(self, "_session", None)) is not None:

@@ -34,18 +34,18 @@ from chappe.wire.encoding import (
     WEBSOCKET_TEXT,
     WEBSOCKET_TEXT_DEFLATED,
 )
+from chappe.wire.ops import Malformed, Op
 from chappe.wire.websocket import (
     BINARY,
     CLOSE,
-    DEFLATE_ANSWER,
     FIN,
     PING,
     PONG,
     TEXT,
     Assembler,
-    accepts_deflate,
     check_close,
     check_text,
+    deflate_answer,
     encode_close,
     encode_frame,
 )
@@ -126,10 +126,10 @@ class WebSocketEdge:
         if self.hub.draining:
             return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, b"this node is draining\n")
         offered = ",".join(headers.getall("Sec-WebSocket-Extensions", []))
-        deflate = self._deflate and accepts_deflate(offered)
-        extra = {"Sec-WebSocket-Extensions": DEFLATE_ANSWER} if deflate else None
+        answer = deflate_answer(offered) if self._deflate else None
+        extra = {"Sec-WebSocket-Extensions": answer} if answer else None
         return WSUpgradeResponseWithListener(
-            WSUpgradeResponse.create_101_response(extra), kind(self, deflate)
+            WSUpgradeResponse.create_101_response(extra), kind(self, answer is not None)
         )
 
 
@@ -228,9 +228,11 @@ class _Connection(WSListener):
 class _HubConnection(_Connection):
     """The edge's end of a session."""
 
-    __slots__ = ("_receive", "_session")
+    __slots__ = ("_ops", "_receive", "_session")
 
     _session: Session
+    # What one read has brought so far; handed over together.
+    _ops: list[Op] | None
 
     def opened(self) -> None:
         hub = self._edge.hub
@@ -245,6 +247,7 @@ class _HubConnection(_Connection):
         # One call less on the path of every write and of every frame.
         session.write = self._transport.write
         self._receive = hub.receive
+        self._ops = None
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if (
@@ -264,33 +267,51 @@ class _HubConnection(_Connection):
                 check_text(data)
             op = text.decode_client_op(data)
         except RemoteProtocolError as error:
-            self._refuse(error)
-            return
-        self._receive(self._session, op)
+            op = self._malformed(error)
+        ops = self._ops
+        if not frame.last_in_buffer:
+            if ops is None:
+                self._ops = [op]
+            else:
+                ops.append(op)
+        elif ops is None:
+            self._receive(self._session, op)
+        else:
+            ops.append(op)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        ops, self._ops = self._ops, None
+        if ops is not None:
+            self._edge.hub.receive_all(self._session, ops)
+
+    def read_frame(self, frame: WSFrame) -> None:
+        # What came before this frame is done before it.
+        self._hand_over()
+        if not self._session.closed:
+            super().read_frame(frame)
 
     def take_message(self, kind: int, message: bytes) -> None:
         session = self._session
+        ops: list[Op]
         try:
             if kind == TEXT:
-                op = text.decode_client_op(message)
+                ops = [text.decode_client_op(message)]
             else:
                 if not session.address:
                     # Whoever says hello in packed form is answered in it.
                     deflated = self._deflate
                     session.encoding = WEBSOCKET_PACKED_DEFLATED if deflated else WEBSOCKET_PACKED
-                op = packed.decode_client_op(message)
+                ops = packed.read_client_ops(packed.check_version(message))
         except RemoteProtocolError as error:
-            self._refuse(error)
-            return
-        self._receive(session, op)
+            ops = [self._malformed(error)]
+        self._edge.hub.receive_all(session, ops)
 
-    def _refuse(self, error: RemoteProtocolError) -> None:
-        """An op that cannot be read is the session's affair, a text that is not UTF-8 the
-        connection's."""
-        if error.close_code == CloseCode.INVALID_TEXT:
-            self.fail(error)
-        else:
-            self._edge.hub.malformed(self._session, error.reason)
+    def _malformed(self, error: RemoteProtocolError) -> Malformed:
+        """An op that cannot be read is the session's affair; a text that is not UTF-8 ends the
+        connection."""
+        ends = error.close_code == CloseCode.INVALID_TEXT
+        return Malformed(error.reason, error.close_code if ends else None)
 
     def heard(self) -> None:
         self._session.beats_missed = 0
@@ -309,10 +330,10 @@ class _HubConnection(_Connection):
             self._edge.hub.lost(session)
 
     def pause_writing(self) -> None:
-        self._edge.hub.outboxes.pause(self._session)
+        self._edge.hub.pause(self._session)
 
     def resume_writing(self) -> None:
-        self._edge.hub.outboxes.resume(self._session)
+        self._edge.hub.resume(self._session)
 
     def write(self, data: bytes) -> None:
         self._transport.write(data)

@@ -1,90 +1,91 @@
-"""Allowances: rate limits that cost a subtraction per message.
+"""Allowances: what a session may still send before somebody looks at the clock.
 
 A session is given messages and bytes in advance, in small shares from its own buckets and its
-app's. Only when a share is used up does anybody look at a clock.
+app's, so that a message costs two subtractions. A session without any limit has no allowances.
 """
 
 from __future__ import annotations
 
+from chappe.clock import Clock
 from chappe.errors import Overload
 from chappe.hub.app import App
 from chappe.hub.bucket import Bucket
 from chappe.hub.options import Rate
-from chappe.hub.session import UNBOUNDED, Session
 
 # A hundredth of a second's worth: an idle session holds back little of its app's share.
 _SHARES_PER_S = 100
 
 
+class _Allowance:
+    """What is left of one thing, and the buckets it comes from."""
+
+    __slots__ = ("_buckets", "_share", "_unit", "left")
+
+    def __init__(self, unit: str, buckets: tuple[Bucket, ...]) -> None:
+        self._unit = unit
+        self._buckets = buckets
+        self._share = max(1, min(bucket.per_s for bucket in buckets) // _SHARES_PER_S)
+        self.left = 0.0
+
+    def spend(self, amount: int, now: float) -> None:
+        """Take an amount, and a share beyond it; raises Overload, and takes nothing, if some
+        bucket has less than the amount."""
+        needed = amount - self.left
+        wanted = needed + self._share
+        for bucket in self._buckets:
+            wanted = min(wanted, bucket.level(now))
+        if wanted < needed:
+            raise Overload(f"rate limit: more {self._unit} a second than allowed")
+        for bucket in self._buckets:
+            bucket.take(wanted)
+        self.left = wanted - needed
+
+    def give_back(self) -> None:
+        """Return what was not used."""
+        for bucket in self._buckets:
+            bucket.give_back(self.left)
+        self.left = 0
+
+
 class Allowances:
-    """The buckets that one session draws on."""
+    """What one session may send."""
 
-    __slots__ = ("_byte_share", "_bytes", "_message_share", "_messages")
+    __slots__ = ("_bytes", "_clock", "_messages")
 
-    def __init__(self, rate: Rate, app: App, now: float) -> None:
-        self._messages = _buckets(rate.messages_per_s, app.message_bucket, now)
-        self._bytes = _buckets(rate.bytes_per_s, app.byte_bucket, now)
-        self._message_share = _share(rate.messages_per_s, app.quota.messages_per_s)
-        self._byte_share = _share(rate.bytes_per_s, app.quota.bytes_per_s)
+    def __init__(self, rate: Rate, app: App, clock: Clock) -> None:
+        self._clock = clock
+        now = clock.monotonic()
+        self._messages = _allowance("messages", rate.messages_per_s, app.message_bucket, now)
+        self._bytes = _allowance("bytes", rate.bytes_per_s, app.byte_bucket, now)
 
     @property
     def bounded(self) -> bool:
         """Whether any bucket limits this session."""
-        return bool(self._messages or self._bytes)
+        return self._messages is not None or self._bytes is not None
 
-    def start(self, session: Session) -> None:
-        """Give a new session nothing where a bucket will have to be asked."""
-        session.message_allowance = 0 if self._messages else UNBOUNDED
-        session.byte_allowance = 0 if self._bytes else UNBOUNDED
+    def spend(self, size: int, messages: int = 1) -> None:
+        """Pay for messages of that size together; raises Overload when that is too much now."""
+        count, volume = self._messages, self._bytes
+        if count is not None:
+            if count.left >= messages:
+                count.left -= messages
+            else:
+                count.spend(messages, self._clock.monotonic())
+        if volume is not None:
+            if volume.left >= size:
+                volume.left -= size
+            else:
+                volume.spend(size, self._clock.monotonic())
 
-    def refill(self, session: Session, now: float) -> None:
-        """Give the session its next share; its allowances are below zero by what it just used.
-
-        Raises Overload, and takes nothing, when a bucket is empty.
-        """
-        if session.message_allowance < 0:
-            session.message_allowance = _draw(
-                self._messages, session.message_allowance, self._message_share, now, "messages"
-            )
-        if session.byte_allowance < 0:
-            try:
-                session.byte_allowance = _draw(
-                    self._bytes, session.byte_allowance, self._byte_share, now, "bytes"
-                )
-            except Overload:
-                session.byte_allowance = 0
-                raise
-
-    def give_back(self, session: Session) -> None:
+    def give_back(self) -> None:
         """Return what a closing session did not use."""
-        for buckets, left in (
-            (self._messages, session.message_allowance),
-            (self._bytes, session.byte_allowance),
-        ):
-            for bucket in buckets:
-                bucket.give_back(max(0, left))
+        for allowance in (self._messages, self._bytes):
+            if allowance is not None:
+                allowance.give_back()
 
 
-def _buckets(per_s: int, of_app: Bucket | None, now: float) -> tuple[Bucket, ...]:
-    own = (Bucket(per_s, now),) if per_s else ()
-    return (*own, of_app) if of_app else own
-
-
-def _share(*rates: int) -> int:
-    return max(1, min((rate for rate in rates if rate), default=0) // _SHARES_PER_S)
-
-
-def _draw(buckets: tuple[Bucket, ...], debt: int, share: int, now: float, unit: str) -> int:
-    """Pay a debt and take a share on top if there is one; returns the new allowance."""
-    wanted = share - debt
-    for at, bucket in enumerate(buckets):
-        taken = bucket.take(wanted, now)
-        if taken < -debt:
-            bucket.give_back(taken)
-            for earlier in buckets[:at]:
-                earlier.give_back(wanted)
-            raise Overload(f"rate limit: more {unit} a second than allowed")
-        for earlier in buckets[:at]:
-            earlier.give_back(wanted - taken)
-        wanted = int(taken)
-    return wanted + debt
+def _allowance(unit: str, per_s: int, of_app: Bucket | None, now: float) -> _Allowance | None:
+    buckets = [Bucket(per_s, now)] if per_s else []
+    if of_app is not None:
+        buckets.append(of_app)
+    return _Allowance(unit, tuple(buckets)) if buckets else None

@@ -10,7 +10,15 @@ from chappe.hub.table import ConnectionTable
 class App:
     """What a node holds for one tenant."""
 
-    __slots__ = ("byte_bucket", "endpoints", "message_bucket", "name", "quota", "sessions", "topics")
+    __slots__ = (
+        "byte_bucket",
+        "endpoints",
+        "message_bucket",
+        "name",
+        "quota",
+        "sessions",
+        "topics",
+    )
 
     def __init__(self, name: str, quota: Quota, now: float) -> None:
         self.name = name

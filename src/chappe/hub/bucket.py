@@ -6,21 +6,23 @@ from __future__ import annotations
 class Bucket:
     """Lets `per_s` tokens a second through, and up to one second's worth at once."""
 
-    __slots__ = ("_level", "_per_s", "_then")
+    __slots__ = ("_level", "_then", "per_s")
 
     def __init__(self, per_s: float, now: float) -> None:
-        self._per_s = per_s
+        self.per_s = per_s
         self._level = per_s
         self._then = now
 
-    def take(self, most: float, now: float) -> float:
-        """Take up to `most` tokens; return how many there were."""
-        level = min(self._per_s, self._level + (now - self._then) * self._per_s)
-        taken = min(most, level)
-        self._level = level - taken
+    def level(self, now: float) -> float:
+        """How many tokens there are now."""
+        self._level = min(self.per_s, self._level + (now - self._then) * self.per_s)
         self._then = now
-        return taken
+        return self._level
+
+    def take(self, tokens: float) -> None:
+        """Take tokens that `level` has shown to be there."""
+        self._level -= tokens
 
     def give_back(self, tokens: float) -> None:
         """Return what was taken and not used."""
-        self._level = min(self._per_s, self._level + tokens)
+        self._level = min(self.per_s, self._level + tokens)

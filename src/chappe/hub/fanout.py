@@ -1,9 +1,11 @@
-"""Fan-out: a run of messages to one topic is encoded once, joined once, and shared.
+"""Fan-out: a run of messages to one address is encoded once, joined once, and shared.
 
-Publishers that pipeline bring many messages to one topic within a tick. They are gathered into a
-run and put into the outboxes together: per subscriber that is one append for the whole run instead
-of one per message. A run ends when anything happens that must come after it: a message to somewhere
-else, a change among the subscribers, the end of the tick.
+Senders that pipeline bring many messages to one address within a tick. They are gathered into a run
+and put into the outboxes together: per receiving session that is one append for the whole run
+instead of one per message. A run ends when anything happens that must come after it: a message to
+somewhere else, a change among the receivers, the end of the tick.
+
+A user and a topic differ in one thing only: what was promised to a user may not be dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from chappe.events.recorder import Recorder
-from chappe.hub.outbox import Outboxes, TopicBatch
+from chappe.hub.outbox import Outboxes, TopicFrames
 from chappe.message import Message
 from chappe.wire.encoding import Encoding
 
@@ -20,9 +22,98 @@ if TYPE_CHECKING:
     from chappe.hub.app import App
     from chappe.hub.session import Session
 
-# A run is held in memory on top of the outboxes; this bounds it.
-_RUN_MESSAGES_MAX = 512
-_RUN_BYTES_MAX = 256 * 1024
+# A run is held in memory on top of the outboxes: this many, or what one read of one connection
+# brought, whichever is more.
+RUN_MESSAGES_MAX = 512
+
+
+class FanOut:
+    """The run that is being gathered.
+
+    `to` in `app` is where it goes. `sender` is a session that may send there, as was checked when
+    it last did: more of the same from it need not be checked again. The fields are plain because
+    the path of every message compares with them.
+    """
+
+    __slots__ = (
+        "_outboxes",
+        "_recorder",
+        "_sessions",
+        "app",
+        "messages",
+        "promised",
+        "sender",
+        "to",
+    )
+
+    def __init__(self, outboxes: Outboxes, recorder: Recorder) -> None:
+        self._outboxes = outboxes
+        self._recorder = recorder
+        self._sessions: Collection[Session] = ()
+        self.sender: Session | None = None
+        self.app: App | None = None
+        self.to = ""
+        self.promised = False
+        self.messages: list[Message] = []
+
+    def begin(self, app: App, to: str, sessions: Collection[Session], *, promised: bool) -> None:
+        """Start a run to these sessions, after ending the one before it."""
+        if self.messages:
+            self.settle()
+        self.app = app
+        self.to = to
+        self.promised = promised
+        self.sender = None
+        self._sessions = sessions
+
+    def add(self, message: Message) -> None:
+        """Take a message to the run's address."""
+        self.messages.append(message)
+        if len(self.messages) >= RUN_MESSAGES_MAX:
+            self.settle()
+
+    def end(self) -> None:
+        """End the run: what comes next begins another."""
+        if self.messages:
+            self.settle()
+        self.to = ""
+        self.app = None
+        self.sender = None
+        self._sessions = ()
+
+    def settle(self) -> None:
+        """Put what was gathered into the outboxes."""
+        assert self.app is not None
+        messages, self.messages = self.messages, []
+        if self.promised:
+            self._put_promised(messages)
+            self._recorder.sent(self.app.name, messages)
+        else:
+            self._put_droppable(messages)
+            self._recorder.published(self.app.name, messages, len(self._sessions))
+
+    def _put_droppable(self, messages: list[Message]) -> None:
+        encoded = _Encoded(messages)
+        dirty = self._outboxes.dirty
+        for session in self._sessions:
+            outbox = session.outbox
+            if not outbox:
+                dirty.append(session)
+            outbox.append(encoded[session.encoding])
+
+    def _put_promised(self, messages: list[Message]) -> None:
+        outboxes = self._outboxes
+        for session in self._sessions:
+            encoding = session.encoding
+            if session.paused or session.backlog is not None:
+                # Some other session of the receiver has taken them; this one takes what it can.
+                for message in messages:
+                    outboxes.put_promised(session, encoding.message(message))
+                continue
+            outbox = session.outbox
+            if not outbox:
+                outboxes.dirty.append(session)
+            outbox.append(encoding.messages(messages))
 
 
 class _Encoded(dict[Encoding, bytes]):
@@ -34,52 +125,5 @@ class _Encoded(dict[Encoding, bytes]):
         self._messages = messages
 
     def __missing__(self, encoding: Encoding) -> bytes:
-        encode = encoding.message
-        self[encoding] = data = TopicBatch.join([encode(message) for message in self._messages])
+        self[encoding] = data = TopicFrames.of(self._messages, encoding)
         return data
-
-
-class FanOut:
-    """Gathers published messages and puts them into the subscribers' outboxes."""
-
-    __slots__ = ("_app", "_outboxes", "_recorder", "_run_bytes", "_to", "messages")
-
-    def __init__(self, outboxes: Outboxes, recorder: Recorder) -> None:
-        self._outboxes = outboxes
-        self._recorder = recorder
-        self._app: App | None = None
-        self._to = ""
-        self._run_bytes = 0
-        self.messages: list[Message] = []
-
-    def add(self, app: App, message: Message) -> None:
-        """Take a message to a topic that has subscribers."""
-        messages = self.messages
-        if messages and (message.to != self._to or app is not self._app):
-            self.settle()
-            messages = self.messages
-        if not messages:
-            self._to = message.to
-            self._app = app
-            self._run_bytes = 0
-        messages.append(message)
-        self._run_bytes += len(message.payload)
-        if len(messages) >= _RUN_MESSAGES_MAX or self._run_bytes >= _RUN_BYTES_MAX:
-            self.settle()
-
-    def settle(self) -> None:
-        """End the run: put it into the outboxes."""
-        messages = self.messages
-        if not messages:
-            return
-        assert self._app is not None
-        self.messages = []
-        sessions: Collection[Session] = self._app.topics.get(self._to) or ()
-        encoded = _Encoded(messages)
-        dirty = self._outboxes.dirty
-        for session in sessions:
-            outbox = session.outbox
-            if not outbox:
-                dirty.append(session)
-            outbox.append(encoded[session.encoding])
-        self._recorder.published(self._app.name, messages, len(sessions))

@@ -17,7 +17,6 @@ from chappe.errors import (
     ErrorCode,
     Forbidden,
     Overload,
-    RemoteProtocolError,
     RequestError,
 )
 from chappe.events.recorder import Recorder
@@ -33,7 +32,7 @@ from chappe.hub.session import Session, Sink
 from chappe.ids import Snowflake
 from chappe.wire.encoding import Encoding
 from chappe.wire.limits import Limits
-from chappe.wire.ops import Error, Hello, Op, Reconnect
+from chappe.wire.ops import Error, Hello, Malformed, Op, Reconnect
 
 ABNORMAL = 1006
 
@@ -68,11 +67,13 @@ class Hub:
         self._authenticator = authenticator
         # Sessions that have not said hello, oldest first, with the time they came.
         self._greeting: dict[Session, float] = {}
+        self._left: asyncio.Future[None] | None = None
         self.outboxes = Outboxes(options, recorder, self._ensure_tick, self.close)
         self.fanout = FanOut(self.outboxes, recorder)
         self._requests = Requests(self)
         self._heartbeat = Heartbeat(loop, self.sessions, options.heartbeat_s, self._beat)
         self.receive = self._requests.carry_out
+        self.receive_all = self._requests.carry_out_all
 
     def start(self) -> None:
         """Begin to watch for silent sessions."""
@@ -121,10 +122,9 @@ class Hub:
         self._greeting.pop(session, None)
         session.grant, session.app, session.address = grant, app, grant.address
         session.handlers = self._requests.serving
-        allowances = Allowances(self.options.rate, app, self.clock.monotonic())
+        allowances = Allowances(self.options.rate, app, self.clock)
         if allowances.bounded:
             session.allowances = allowances
-            allowances.start(session)
         app.sessions += 1
         app.endpoints.bind(session.address, session)
         self.recorder.session_opened(app.name, session.address, session.id, session.edge)
@@ -138,27 +138,28 @@ class Hub:
             app = self.apps[name] = App(name, quota, self.clock.monotonic())
         return app
 
-    def refill(self, session: Session) -> None:
-        """Give a session its next share of messages and bytes; raises Overload if there is none."""
-        if session.allowances is not None:
-            session.allowances.refill(session, self.clock.monotonic())
+    def pause(self, session: Session) -> None:
+        """The session's transport takes no more; what was promised until now is its still."""
+        self.fanout.end()
+        session.paused = True
+
+    def resume(self, session: Session) -> None:
+        """The session's transport takes more."""
+        self.outboxes.resume(session)
 
     def say(self, session: Session, op: Op) -> None:
         """Tell a session something it did not ask for."""
         self.outboxes.put(session, session.encoding.op(op))
 
-    def malformed(self, session: Session, reason: str) -> None:
-        """A frame could not be read: say so; the third time, close."""
+    def malformed(self, session: Session, frame: Malformed) -> None:
+        """A frame could not be read: say so; the third time, or if the rest is lost, close."""
         session.beats_missed = 0
         self.recorder.refused("", ErrorCode.PROTOCOL)
-        self.say(session, Error(error=ErrorCode.PROTOCOL, reason=reason))
-        self._strike(session)
-
-    def break_off(self, session: Session, error: RemoteProtocolError) -> None:
-        """The stream itself is broken and cannot be read on: say why and close."""
-        self.recorder.refused("", ErrorCode.PROTOCOL)
-        self.say(session, Error(error=ErrorCode.PROTOCOL, reason=error.reason))
-        self.close(session, error.close_code, error.reason)
+        self.say(session, Error(error=ErrorCode.PROTOCOL, reason=frame.reason))
+        if frame.close_code is not None:
+            self.close(session, frame.close_code, frame.reason)
+        else:
+            self._strike(session)
 
     def turn_away(self, session: Session, error: RequestError) -> None:
         """A session that has not been admitted got an error: close it, or count it."""
@@ -178,7 +179,7 @@ class Hub:
         """End a session: what it has yet to get is written first if its transport takes it."""
         if session.closed:
             return
-        self.fanout.settle()
+        self.fanout.end()
         self.outboxes.write_now(session)
         stuck = session.paused
         self._leave(session, code)
@@ -189,12 +190,14 @@ class Hub:
     def lost(self, session: Session, code: int = ABNORMAL) -> None:
         """The connection of a session is gone."""
         if not session.closed:
-            self.fanout.settle()
+            self.fanout.end()
             self._leave(session, code)
 
     def _leave(self, session: Session, code: int) -> None:
         session.closed = True
         self.sessions.pop(session.id, None)
+        if self._left is not None and not self._left.done():
+            self._left.set_result(None)
         self._greeting.pop(session, None)
         self.outboxes.forget(session)
         if not session.address:
@@ -205,7 +208,7 @@ class Hub:
         if session.topics:
             app.topics.unbind_all(session.topics, session)
         if session.allowances is not None:
-            session.allowances.give_back(session)
+            session.allowances.give_back()
         self.recorder.session_closed(app.name, session.address, session.id, session.edge, code)
 
     def drain(self, reason: str, after_ms: int) -> None:
@@ -213,6 +216,16 @@ class Hub:
         self.draining = True
         for session in list(self.sessions.values()):
             self.say(session, Reconnect(reason=reason, after_ms=after_ms))
+
+    async def wait_for_leave(self, timeout_s: float) -> None:
+        """Wait until a session leaves, or the time is over."""
+        self._left = self._loop.create_future()
+        try:
+            await asyncio.wait_for(self._left, timeout_s)
+        except TimeoutError:
+            pass
+        finally:
+            self._left = None
 
     def sessions_of_token(self, token_id: str) -> Iterator[Session]:
         """The live sessions that were admitted by that token."""
@@ -232,9 +245,8 @@ class Hub:
 
     def _end_tick(self) -> None:
         self.ticking = False
-        self.fanout.settle()
+        self.fanout.end()
         self.outboxes.flush()
-        self._requests.record()
 
     def _beat(self, session: Session) -> None:
         """Look at one session, once per heartbeat interval."""

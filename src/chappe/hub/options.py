@@ -78,4 +78,3 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     def quota_of(self, app: str) -> Quota:
         """The quota of an app: its own, or everybody's."""
         return self.quotas.get(app, self.quota)
-

@@ -16,12 +16,14 @@ receiver may not. Bounds are looked at once per tick, not once per message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chappe.errors import CloseCode
 from chappe.events.recorder import Recorder
 from chappe.hub.options import HubOptions
+from chappe.message import Message
+from chappe.wire.encoding import Encoding
 from chappe.wire.ops import Dropped
 
 if TYPE_CHECKING:
@@ -31,34 +33,28 @@ if TYPE_CHECKING:
 RELEASE_BYTES = 64 * 1024
 
 
-class TopicFrame(bytes):
-    """A frame that a policy may drop."""
+class TopicFrames(bytes):
+    """The frames of messages to a topic, joined once and shared by every receiver; a policy may
+    drop them, each message on its own."""
 
-    messages = 1
-
-    def split(self) -> Iterable[TopicFrame]:
-        """Each message's frame on its own."""
-        return (self,)
-
-
-class TopicBatch(TopicFrame):
-    """Frames of several messages to one topic, joined once and shared by every receiver."""
-
-    frames: list[bytes]
-    _split: list[TopicFrame] | None = None
+    _messages: list[Message]
+    _encoding: Encoding
+    _apart: list[TopicFrames] | None = None
 
     @classmethod
-    def join(cls, frames: list[bytes]) -> TopicFrame:
-        if len(frames) == 1:
-            return TopicFrame(frames[0])
-        batch = cls(b"".join(frames))
-        batch.frames = frames
-        return batch
+    def of(cls, messages: list[Message], encoding: Encoding) -> TopicFrames:
+        """Encode a run of messages."""
+        frames = cls(encoding.messages(messages))
+        frames._messages = messages
+        frames._encoding = encoding
+        return frames
 
-    def split(self) -> Iterable[TopicFrame]:
-        if self._split is None:
-            self._split = [TopicFrame(frame) for frame in self.frames]
-        return self._split
+    def apart(self) -> list[TopicFrames]:
+        """Each message's frame on its own: made for the first reader that is slow, and shared."""
+        if self._apart is None:
+            encode = self._encoding.message
+            self._apart = [TopicFrames(encode(message)) for message in self._messages]
+        return self._apart
 
 
 class Outboxes:
@@ -130,10 +126,6 @@ class Outboxes:
         if self.held_bytes > self._options.outboxes_bytes_max:
             self._evict()
 
-    def pause(self, session: Session) -> None:
-        """The transport takes no more."""
-        session.paused = True
-
     def resume(self, session: Session) -> None:
         """The transport takes more: hand it what waited."""
         session.paused = False
@@ -170,9 +162,9 @@ class Outboxes:
         backlog, before = session.backlog, session.backlog_bytes
         for data in session.outbox:
             session.backlog_bytes += len(data)
-            if isinstance(data, TopicFrame):
+            if isinstance(data, TopicFrames):
                 session.droppable_bytes += len(data)
-                backlog.extend(data.split())
+                backlog.extend(data.apart())
             else:
                 backlog.append(data)
         session.outbox.clear()
@@ -202,7 +194,7 @@ class Outboxes:
                 break
             size += len(data)
             count += 1
-            if isinstance(data, TopicFrame):
+            if isinstance(data, TopicFrames):
                 session.droppable_bytes -= len(data)
         chunk += backlog[:count]
         del backlog[:count]
@@ -240,7 +232,7 @@ class Outboxes:
         kept: list[bytes] = []
         dropped_bytes = dropped = 0
         for data in backlog if policy == "drop_oldest" else reversed(backlog):
-            if dropped_bytes < excess and isinstance(data, TopicFrame):
+            if dropped_bytes < excess and isinstance(data, TopicFrames):
                 dropped_bytes += len(data)
                 dropped += 1
             else:

@@ -8,19 +8,21 @@ the peer is answered, without one the error is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from chappe.address import parse_address
 from chappe.errors import BadRequest, Forbidden, Overload, RequestError, Unreachable
-from chappe.hub.grant import EVERYTHING, Scope
+from chappe.hub.fanout import RUN_MESSAGES_MAX
+from chappe.hub.grant import EVERYTHING
+from chappe.ids import BLOCK_MAX
 from chappe.message import Message
-from chappe.wire.encoding import Encoding
 from chappe.wire.ops import (
     PACKED,
     VERSION,
     AddressedOp,
     Hello,
+    Malformed,
     Op,
     Ping,
     Pong,
@@ -34,10 +36,15 @@ from chappe.wire.ops import (
 from chappe.wire.payload import take_payload
 
 if TYPE_CHECKING:
+    from chappe.hub.app import App
     from chappe.hub.hub import Hub
     from chappe.hub.session import Session
 
-Handlers = Mapping[type, Callable[["Session", Any], None]]
+# The ops that bring a message, in both forms.
+_MESSAGE_OPS = frozenset({Send, Publish, PACKED[Send], PACKED[Publish]})
+
+Handler = Callable[["Session", Any], None]
+Handlers = Mapping[type, Handler]
 
 
 class Requests:
@@ -47,15 +54,14 @@ class Requests:
         self._hub = hub
         self._outboxes = hub.outboxes
         self._fanout = hub.fanout
-        self._ids = hub.ids
-        self._sent: list[Message] = []
-        self._sent_app = ""
-        self.greeting = _both_forms({Hello: self._hello, Ping: self._ping, Pong: self._pong})
+        self._next_id = hub.ids.next
+        self._block = hub.ids.block
+        always: dict[type[Op], Handler] = {Ping: self._ping, Pong: self._pong}
+        self.greeting = _both_forms({Hello: self._hello, **always})
         self.serving = _both_forms(
             {
+                **always,
                 Hello: self._hello_again,
-                Ping: self._ping,
-                Pong: self._pong,
                 Send: self._send,
                 Publish: self._publish,
                 Subscribe: self._subscribe,
@@ -70,18 +76,51 @@ class Requests:
             self._hub.begin_tick()
         session.beats_missed = 0
         try:
-            handler = session.handlers.get(op.__class__)
-            if handler is None:
-                raise self._not_served(session, op)
-            handler(session, op)
+            session.handlers[op.__class__](session, op)
         except RequestError as error:
             self._refuse(session, op, error)
+        except KeyError:
+            # Raised by the table alone: handlers look up with `get`.
+            if op.__class__ is Malformed:
+                self._hub.malformed(session, op)
+            else:
+                self._refuse(session, op, self._not_served(session, op))
 
-    def record(self) -> None:
-        """Tell the recorder what was sent since it was last told."""
-        if self._sent:
-            sent, self._sent = self._sent, []
-            self._hub.recorder.sent(self._sent_app, sent)
+    def carry_out_all(self, session: Session, ops: list[Any]) -> None:
+        """Do what a batch of ops asks for, in order.
+
+        Clients that pipeline send one message after the other to the same address. The first goes
+        the ordinary way; those behind it join its run here, without a call for each.
+        """
+        fanout = self._fanout
+        new_id = self._ids_for(len(ops))
+        address, now_ms, to, kind = session.address, 0, "", None
+        join = fanout.messages.append
+        for op in ops:
+            if op.__class__ is kind and op.to == to and op.id is None:
+                if op.data64 is True and op.data is not None:  # packed, binary: nothing to check
+                    join(Message(new_id(), address, to, now_ms, op.data, True))
+                    continue
+                try:
+                    payload, binary = take_payload(op)
+                    join(Message(new_id(), address, to, now_ms, payload, binary))
+                    continue
+                except RequestError as error:
+                    self._refuse(session, op, error)
+            else:
+                self.carry_out(session, op)
+            if session.closed:
+                return
+            joins = fanout.sender is session and session.allowances is None
+            kind = op.__class__ if joins and op.__class__ in _MESSAGE_OPS else None
+            address, now_ms, to = session.address, self._hub.now_ms, fanout.to
+            join = fanout.messages.append
+        if len(fanout.messages) >= RUN_MESSAGES_MAX:
+            fanout.settle()
+
+    def _ids_for(self, ops: int) -> Callable[[], int]:
+        """A cheap source of ids for a batch; one too large for a block is given ids one by one."""
+        return iter(self._block(ops)).__next__ if ops <= BLOCK_MAX else self._next_id
 
     def _send(self, session: Session, op: Send) -> None:
         to = op.to
@@ -90,53 +129,42 @@ class Requests:
             return
         scope = session.grant.send
         if scope is not EVERYTHING and to not in scope:
-            raise _outside(scope, "send to", to, "to")
-        message = self._make_message(session, op, to)
-        self._deliver(session, message)
+            raise _outside("send to", to)
+        payload, binary = take_payload(op)
+        if session.allowances is not None:
+            session.allowances.spend(len(payload))
+        fanout = self._fanout
+        message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
+        if to == fanout.to and session.app is fanout.app:
+            fanout.add(message)
+        else:
+            self._deliver(session.app, message)
+        fanout.sender = session
         if op.id is not None:
             self._outboxes.put(session, session.encoding.accepted(op.id, message.id))
 
-    def _make_message(self, session: Session, op: Send | Publish, to: str) -> Message:
-        """Take an op's payload, if the session is still allowed that much."""
-        payload, binary = take_payload(op)
-        session.message_allowance -= 1
-        session.byte_allowance -= len(payload)
-        if session.message_allowance < 0 or session.byte_allowance < 0:
-            self._hub.refill(session)
-        return Message(self._ids.next(), session.address, to, self._hub.now_ms, payload, binary)
-
-    def _deliver(self, session: Session, message: Message) -> None:
+    def _deliver(self, app: App, message: Message) -> None:
         """Put a message into the outboxes of its receiver's sessions: `ok` if one takes it (H5)."""
-        app = session.app
-        receivers = app.endpoints.get(message.to)
+        to = message.to
+        receivers = app.endpoints.get(to)
         if receivers is None:
-            kind = parse_address(message.to).kind
+            kind = parse_address(to).kind
             if kind != "user":
                 raise BadRequest(f"to: nothing can be sent to a {kind} on this node")
-            raise Unreachable(f"{message.to} is not online")
-        if self._fanout.messages:
-            self._fanout.settle()
-        encoded: bytes = b""
-        encoding: Encoding | None = None
-        taken = False
+            raise Unreachable(f"{to} is not online")
         for receiver in receivers:
-            if receiver.encoding is not encoding:
-                encoding = receiver.encoding
-                encoded = encoding.message(message)
-            if receiver.paused or receiver.backlog is not None:
-                taken = self._outboxes.put_promised(receiver, encoded) or taken
-                continue
-            outbox = receiver.outbox
-            if not outbox:
-                self._outboxes.dirty.append(receiver)
-            outbox.append(encoded)
-            taken = True
-        if not taken:
-            raise Overload(f"the outbox of {message.to} is full")
-        if app.name != self._sent_app:
-            self.record()
-            self._sent_app = app.name
-        self._sent.append(message)
+            if not receiver.paused and receiver.backlog is None:
+                self._fanout.begin(app, to, receivers, promised=True)
+                self._fanout.add(message)
+                return
+        self._fanout.end()
+        taken = [
+            self._outboxes.put_promised(receiver, receiver.encoding.message(message))
+            for receiver in receivers
+        ]
+        if not any(taken):
+            raise Overload(f"the outbox of {to} is full")
+        self._hub.recorder.sent(app.name, (message,))
 
     def _send_to_each(self, session: Session, op: Send) -> None:
         receivers = dict.fromkeys(op.to)  # one message, one receiver, once
@@ -147,67 +175,66 @@ class Requests:
         scope = session.grant.send
         for to in receivers:
             if to not in scope:
-                raise _outside(scope, "send to", to, "to")
-        first = self._make_message(session, op, next(iter(receivers)))
-        verdicts: dict[str, str] = {}
-        errors: list[RequestError] = []
+                raise _outside("send to", to)
+        payload, binary = take_payload(op)
+        if session.allowances is not None:
+            session.allowances.spend(len(payload) * len(receivers), len(receivers))
+        message_id = self._next_id()
+        errors: dict[str, RequestError] = {}
         for to in receivers:
-            message = Message(
-                first.id, first.sender, to, first.ts_ms, first.payload, first.binary
-            )
+            message = Message(message_id, session.address, to, self._hub.now_ms, payload, binary)
             try:
-                self._deliver(session, message)
-                verdicts[to] = "ok"
+                self._deliver(session.app, message)
             except RequestError as error:
-                verdicts[to] = error.code
-                errors.append(error)
-        if op.id is None:
-            for error in errors:
+                errors[to] = error
                 self._hub.recorder.refused(session.app.name, error.code)
-            return
-        reply = Reply(id=op.id, ok=not errors, message=str(first.id), verdicts=verdicts)
-        if errors:
-            reply.error, reply.reason = errors[0].code, errors[0].reason
-            self._hub.recorder.refused(session.app.name, errors[0].code)
-        self._answer(session, reply)
+        if op.id is not None:
+            self._answer(session, _joint_reply(op.id, message_id, receivers, errors))
 
     def _publish(self, session: Session, op: Publish) -> None:
         to = op.to
         scope = session.grant.publish
         if scope is not EVERYTHING and to not in scope:
-            raise _outside(scope, "publish to", to, "to")
-        known = to in session.app.topics
-        if not known:
-            _check_topic(to)
-        message = self._make_message(session, op, to)
-        if known:
-            self._fanout.add(session.app, message)
+            raise _outside("publish to", to)
+        payload, binary = take_payload(op)
+        if session.allowances is not None:
+            session.allowances.spend(len(payload))
+        app, fanout = session.app, self._fanout
+        message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
+        nodes = 1
+        if to == fanout.to and app is fanout.app:
+            fanout.add(message)
+            fanout.sender = session
+        elif (subscribers := app.topics.get(to)) is not None:
+            fanout.begin(app, to, subscribers, promised=False)
+            fanout.add(message)
+            fanout.sender = session
         else:
-            self._hub.recorder.published(session.app.name, (message,), 0)
+            _check_topic(to)
+            nodes = 0
+            self._hub.recorder.published(app.name, (message,), 0)
         if op.id is not None:
-            self._answer(
-                session, Reply(id=op.id, ok=True, message=str(message.id), nodes=int(known))
-            )
+            self._answer(session, Reply(id=op.id, ok=True, message=str(message.id), nodes=nodes))
 
     def _subscribe(self, session: Session, op: Subscribe) -> None:
         to = op.to
         scope = session.grant.subscribe
         if to not in scope:
-            raise _outside(scope, "subscribe to", to, "to")
+            raise _outside("subscribe to", to)
         _check_topic(to)
         topics = session.topics
         if topics is None:
             topics = session.topics = set()
         if to not in topics and len(topics) >= self._hub.options.subscriptions_max:
             raise Overload(f"a session has at most {self._hub.options.subscriptions_max} topics")
-        self._fanout.settle()
+        self._fanout.end()
         session.app.topics.bind(to, session)
         topics.add(to)
         self._ok(session, op)
 
     def _unsubscribe(self, session: Session, op: Unsubscribe) -> None:
         _check_topic(op.to)
-        self._fanout.settle()
+        self._fanout.end()
         session.app.topics.unbind(op.to, session)
         if session.topics is not None:
             session.topics.discard(op.to)
@@ -271,7 +298,7 @@ class Requests:
             self._hub.turn_away(session, error)
 
 
-def _both_forms(handlers: dict[type[Op], Callable[[Session, Any], None]]) -> Handlers:
+def _both_forms(handlers: dict[type[Op], Handler]) -> Handlers:
     return handlers | {PACKED[op]: handler for op, handler in handlers.items()}
 
 
@@ -281,10 +308,26 @@ def _check_topic(to: str) -> None:
         raise BadRequest(f"to: a topic is meant here, not a {kind}")
 
 
-def _outside(scope: Scope, verb: str, to: str, field: str) -> RequestError:
+def _outside(verb: str, to: str) -> RequestError:
     """The error for an address outside a scope: a wrong address is named before a forbidden one."""
-    parse_address(to, field)
-    return Forbidden(f"{field}: this identity may not {verb} {to}")
+    parse_address(to)
+    return Forbidden(f"to: this identity may not {verb} {to}")
+
+
+def _joint_reply(
+    request: int, message: int, receivers: Iterable[str], errors: dict[str, RequestError]
+) -> Reply:
+    """The answer to a send to a list: ok when all took it, and each one's verdict."""
+    reply = Reply(
+        id=request,
+        ok=not errors,
+        message=str(message),
+        verdicts={to: errors[to].code if to in errors else "ok" for to in receivers},
+    )
+    for error in errors.values():
+        reply.error, reply.reason = error.code, error.reason
+        break
+    return reply
 
 
 def _op_name(op: Op) -> str:

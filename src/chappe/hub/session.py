@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from chappe.hub.grant import Grant
 
 
-# More messages and bytes than a session can send in its life.
-UNBOUNDED = 1 << 60
-
-
 class Sink(Protocol):
     """The edge's end of a session: where its bytes go."""
 
@@ -52,7 +48,6 @@ class Session:
         "backlog_bytes",
         "beats_max",
         "beats_missed",
-        "byte_allowance",
         "closed",
         "droppable_bytes",
         "dropped",
@@ -62,7 +57,6 @@ class Session:
         "handlers",
         "id",
         "malformed",
-        "message_allowance",
         "outbox",
         "paused",
         "peer",
@@ -93,7 +87,5 @@ class Session:
         self.beats_missed = 0
         self.beats_max = 0
         self.malformed = 0
-        self.message_allowance = UNBOUNDED
-        self.byte_allowance = UNBOUNDED
         self.topics: set[str] | None = None
         self.allowances: Allowances | None = None

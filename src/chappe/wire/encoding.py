@@ -6,7 +6,8 @@ the bytes are shared by all sessions that name it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 
 from chappe.message import Message
 from chappe.wire import packed, text
@@ -23,22 +24,26 @@ from chappe.wire.websocket import (
 
 
 class Encoding:
-    """Three functions to bytes: from an op, from a message, and from the commonest answer of all,
-    that the message of a request was accepted."""
+    """Functions to bytes: from an op, from messages one by one or many joined, and from the
+    commonest answer of all, that the message of a request was accepted."""
 
-    __slots__ = ("accepted", "message", "name", "op")
+    __slots__ = ("accepted", "messages", "name", "op")
 
     def __init__(
         self,
         name: str,
         op: Callable[[Op], bytes],
-        message: Callable[[Message], bytes],
+        messages: Callable[[Sequence[Message]], bytes],
         accepted: Callable[[int, int], bytes],
     ) -> None:
         self.name = name
         self.op = op
-        self.message = message
+        self.messages = messages
         self.accepted = accepted
+
+    def message(self, message: Message) -> bytes:
+        """One message alone."""
+        return self.messages((message,))
 
     def __repr__(self) -> str:
         return f"<Encoding {self.name}>"
@@ -46,12 +51,29 @@ class Encoding:
 
 def _framed(name: str, form: str, frame: Callable[[bytes], bytes]) -> Encoding:
     body = text if form == "text" else packed
+
+    def messages(run: Sequence[Message]) -> bytes:
+        return b"".join([frame(each) for each in body.encode_messages(run)])
+
     return Encoding(
         name,
         lambda op: frame(body.encode_op(op)),
-        lambda message: frame(body.encode_message(message)),
+        messages,
         lambda request, message: frame(body.encode_accepted(request, message)),
     )
+
+
+def _websocket(opcode: int) -> Callable[[bytes], bytes]:
+    first = FIN | opcode
+    pack = struct.Struct("!BBH").pack
+
+    def frame(body: bytes) -> bytes:
+        size = len(body)
+        if 126 <= size < 65_536:  # nearly every frame: spared the general case's questions
+            return pack(first, 126, size) + body
+        return encode_frame(first, body)
+
+    return frame
 
 
 def _deflated(opcode: int) -> Callable[[bytes], bytes]:
@@ -68,10 +90,8 @@ def _event(body: bytes) -> bytes:
     return b"data: " + body.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"
 
 
-WEBSOCKET_TEXT = _framed("websocket-text", "text", lambda body: encode_frame(FIN | TEXT, body))
-WEBSOCKET_PACKED = _framed(
-    "websocket-packed", "packed", lambda body: encode_frame(FIN | BINARY, body)
-)
+WEBSOCKET_TEXT = _framed("websocket-text", "text", _websocket(TEXT))
+WEBSOCKET_PACKED = _framed("websocket-packed", "packed", _websocket(BINARY))
 WEBSOCKET_TEXT_DEFLATED = _framed("websocket-text-deflated", "text", _deflated(TEXT))
 WEBSOCKET_PACKED_DEFLATED = _framed("websocket-packed-deflated", "packed", _deflated(BINARY))
 STREAM = _framed("stream", "packed", packed.frame)

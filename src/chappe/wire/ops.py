@@ -13,12 +13,17 @@ base64. Packed, `data` holds the payload's bytes (JSON text, or any bytes when `
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import UNSET, Meta, Raw, UnsetType, field
+
+from chappe.errors import CloseCode
+from chappe.message import DELIVERY
 
 VERSION = 1
+# JSON knows numbers of any length; what one form says the other must be able to repeat.
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Op(msgspec.Struct, tag_field="op", gc=False, omit_defaults=True):
@@ -28,7 +33,7 @@ class Op(msgspec.Struct, tag_field="op", gc=False, omit_defaults=True):
 class ClientOp(Op):
     """An op that an endpoint sends to its hub; with an `id` it asks for a reply."""
 
-    id: int | None = None
+    id: Int64 | None = None
 
 
 class AddressedOp(ClientOp):
@@ -49,7 +54,7 @@ class Hello(ClientOp, tag="hello"):
 
     as_: str = field(name="as", default="")
     token: str | None = None
-    v: int = VERSION
+    v: Int64 = VERSION
     app: str | None = None
 
 
@@ -68,10 +73,10 @@ class Send(PayloadOp, tag="send"):
     key: str | None = None
     headers: dict[str, str] | None = None
     tags: list[str] | None = None
-    delay_ms: int | None = None
+    delay_ms: Int64 | None = None
     producer: str | None = None
-    seq: int | None = None
-    num: int | None = None
+    seq: Int64 | None = None
+    num: Int64 | None = None
 
 
 class Publish(PayloadOp, tag="publish"):
@@ -103,8 +108,8 @@ class Leave(AddressedOp, tag="leave"):
 class Fetch(AddressedOp, tag="fetch"):
     """Ask a queue for messages."""
 
-    n: int = 1
-    wait_ms: int = 0
+    n: Int64 = 1
+    wait_ms: Int64 = 0
     group: str | None = None
     tags: list[str] | None = None
 
@@ -112,7 +117,7 @@ class Fetch(AddressedOp, tag="fetch"):
 class Consume(AddressedOp, tag="consume"):
     """Let a queue push messages, up to `credit` unacknowledged ones."""
 
-    credit: int = 1
+    credit: Int64 = 1
     group: str | None = None
     tags: list[str] | None = None
 
@@ -120,19 +125,19 @@ class Consume(AddressedOp, tag="consume"):
 class Ack(ClientOp, tag="ack"):
     """Acknowledge a queue's message."""
 
-    message: str | int = ""
+    message: str | Int64 = ""
 
 
 class Nack(ClientOp, tag="nack"):
     """Hand a queue's message back."""
 
-    message: str | int = ""
+    message: str | Int64 = ""
 
 
 class Cancel(ClientOp, tag="cancel"):
     """Take back a delayed message."""
 
-    message: str | int = ""
+    message: str | Int64 = ""
 
 
 class Avatar(ClientOp, tag="avatar"):
@@ -159,7 +164,7 @@ class Respond(PayloadOp, tag="respond"):
     request: str = ""
 
 
-class Reply(Op, tag="reply", kw_only=True):
+class Reply(Op, tag="reply"):
     """The hub's answer to the op with that id."""
 
     id: int
@@ -181,7 +186,7 @@ class Reply(Op, tag="reply", kw_only=True):
 class Delivery(Op, tag="message"):
     """A message, as its receiver sees it."""
 
-    message: str | int = ""
+    message: str | Int64 = ""
     from_: str = field(name="from", default="")
     to: str = ""
     ts: int = 0
@@ -216,6 +221,16 @@ class Closed(Op, tag="closed"):
     reason: str = ""
 
 
+class Malformed(Op, tag=None, tag_field=None):
+    """Not said by anybody: stands among the ops of a batch for a frame that could not be read.
+
+    With a close code, nothing after it can be read either.
+    """
+
+    reason: str
+    close_code: CloseCode | None = None
+
+
 # The packed codes, fixed for ever. Client ops below 32, hub ops from 32 on, and Ping, Pong and
 # Request, which both sides say, keep their one code.
 CODES: dict[type[Op], int] = {
@@ -239,13 +254,23 @@ CODES: dict[type[Op], int] = {
     Request: 18,
     Respond: 19,
     Reply: 32,
-    Delivery: 33,
+    Delivery: DELIVERY,
     Error: 34,
     Dropped: 35,
     Reconnect: 36,
     Closed: 37,
 }
-HUB_OPS: tuple[type[Op], ...] = (Reply, Delivery, Error, Dropped, Reconnect, Closed, Ping, Pong, Request)
+HUB_OPS: tuple[type[Op], ...] = (
+    Reply,
+    Delivery,
+    Error,
+    Dropped,
+    Reconnect,
+    Closed,
+    Ping,
+    Pong,
+    Request,
+)
 CLIENT_OPS: tuple[type[Op], ...] = tuple(op for op, code in CODES.items() if code < 32)
 
 

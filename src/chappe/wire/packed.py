@@ -1,16 +1,20 @@
 """The packed form of ops: a version byte and a msgpack array; on a stream, behind a length.
 
-    +-------------------+-----------+---------------------------+
-    | length: u32, big  | version   | op: msgpack array         |
-    | endian, of what   | u8 = 1    | [code, field, field, ...] |
-    | follows           |           |                           |
-    +-------------------+-----------+---------------------------+
+    +-------------------+-----------+----------------------------------+
+    | length: u32, big  | version   | an op   [code, field, field, ..] |
+    | endian, of what   | u8 = 1    | or many [[code, ..], [code, ..]] |
+    | follows           |           | as a msgpack array               |
+    +-------------------+-----------+----------------------------------+
       only on a stream; a WebSocket binary frame has its own length
+
+Many ops in a frame are read and written by one call of msgspec, which is what makes the packed form
+fast: whoever has several to say says them together. A code is a small number and an op an array, so
+the array's first element tells one from many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, Union
 
@@ -18,24 +22,28 @@ import msgspec
 
 from chappe.errors import CloseCode, RemoteProtocolError
 from chappe.message import Message
-from chappe.wire.ops import CLIENT_OPS, CODES, HUB_OPS, PACKED, VERSION, Delivery, Op, Reply
+from chappe.wire.ops import CLIENT_OPS, CODES, HUB_OPS, PACKED, VERSION, Op, Reply
 from chappe.wire.payload import take_payload
+from chappe.wire.refusal import UNREADABLE, refusal
 
 LENGTH = Struct(">I")
 _LENGTH_AND_VERSION = Struct(">IB")
 
+# Enough that the frame's own cost is shared by many; few enough that ops cost no more memory than
+# the messages of a busy tick.
+OPS_MAX = 4095
+MANY_BYTES_MAX = 64 * 1024
+
+_client_many = msgspec.msgpack.Decoder(list[Union[tuple(PACKED[op] for op in CLIENT_OPS)]])  # type: ignore[misc]
+_hub_many = msgspec.msgpack.Decoder(list[Union[tuple(PACKED[op] for op in HUB_OPS)]])  # type: ignore[misc]
 _client_decoder = msgspec.msgpack.Decoder(Union[tuple(PACKED[op] for op in CLIENT_OPS)])
 _hub_decoder = msgspec.msgpack.Decoder(Union[tuple(PACKED[op] for op in HUB_OPS)])
 _encode = msgspec.msgpack.Encoder().encode
 _version = bytes([VERSION])
-_delivery = CODES[Delivery]
 _reply = CODES[Reply]
 _UNPACKED = {packed: op for op, packed in PACKED.items()}
 _DEFAULTS = {
-    packed: tuple(
-        f.default for f in msgspec.structs.fields(packed)
-    )
-    for packed in PACKED.values()
+    packed: tuple(f.default for f in msgspec.structs.fields(packed)) for packed in PACKED.values()
 }
 
 
@@ -56,16 +64,52 @@ def read_client_op(array: bytes) -> Op:
     """Read an endpoint's op whose version was checked; raises RemoteProtocolError."""
     try:
         return _client_decoder.decode(array)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RemoteProtocolError(str(error)) from None
+    except UNREADABLE as error:
+        raise refusal(error) from None
 
 
 def read_hub_op(array: bytes) -> Op:
     """Read a hub's op whose version was checked; raises RemoteProtocolError."""
     try:
         return _hub_decoder.decode(array)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RemoteProtocolError(str(error)) from None
+    except UNREADABLE as error:
+        raise refusal(error) from None
+
+
+def read_client_ops(array: bytes) -> list[Op]:
+    """Read an endpoint's one or many ops; raises RemoteProtocolError."""
+    if not _holds_many(array):
+        return [read_client_op(array)]
+    try:
+        return _client_many.decode(array)  # type: ignore[no-any-return]
+    except UNREADABLE as error:
+        raise refusal(error) from None
+
+
+def read_hub_ops(array: bytes) -> list[Op]:
+    """Read a hub's one or many ops; raises RemoteProtocolError."""
+    if not _holds_many(array):
+        return [read_hub_op(array)]
+    try:
+        return _hub_many.decode(array)  # type: ignore[no-any-return]
+    except UNREADABLE as error:
+        raise refusal(error) from None
+
+
+def _holds_many(array: bytes) -> bool:
+    """Whether an array's first element is an array; raises RemoteProtocolError for one that
+    declares more ops than a frame may hold, before any is made."""
+    lead = array[0] if array else 0
+    if 0x90 <= lead <= 0x9F:
+        return 0x90 <= array[1] <= 0x9F or array[1] == 0xDC if len(array) > 1 else False
+    if lead == 0xDC and len(array) > 3:
+        many = 0x90 <= array[3] <= 0x9F or array[3] == 0xDC
+        if many and int.from_bytes(array[1:3], "big") > OPS_MAX:
+            raise RemoteProtocolError(f"more than {OPS_MAX} ops in a frame")
+        return many
+    if lead == 0xDD:
+        raise RemoteProtocolError(f"more than {OPS_MAX} ops in a frame")
+    return False
 
 
 def check_version(data: bytes) -> bytes:
@@ -104,19 +148,25 @@ def _pack_payload(op: Op, values: list[Any]) -> None:
         values[at : at + 2] = take_payload(op)  # type: ignore[arg-type]
 
 
-def encode_message(message: Message) -> bytes:
-    """A message as its receiver sees it, as version byte and array."""
-    return _version + _encode(
-        (
-            _delivery,
-            message.id,
-            message.sender,
-            message.to,
-            message.ts_ms,
-            message.payload,
-            message.binary,
-        )
-    )
+def encode_messages(messages: Sequence[Message]) -> list[bytes]:
+    """Messages as their receiver sees them, as few bodies as may be: a message is laid out as a
+    packed delivery, so a run of them is one call."""
+    if len(messages) == 1:
+        return [_version + _encode(messages[0])]
+    body = _encode(messages)
+    if len(body) <= MANY_BYTES_MAX:
+        return [_version + body]
+    middle = len(messages) // 2
+    return encode_messages(messages[:middle]) + encode_messages(messages[middle:])
+
+
+def encode_ops(bodies: Sequence[bytes]) -> bytes:
+    """Join the bodies of single ops into one body that holds them all."""
+    if len(bodies) == 1:
+        return bodies[0]
+    count = len(bodies)
+    head = bytes((0x90 + count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
+    return b"".join((_version, head, *(body[1:] for body in bodies)))
 
 
 def encode_accepted(request: int, message: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from typing import Any
 
 import msgspec
@@ -20,13 +20,13 @@ def take_payload(op: PayloadOp) -> tuple[bytes, bool]:
     Raises BadRequest when there is none, or it is not what it says.
     """
     data: Any = op.data
-    if data.__class__ is msgspec.Raw:
-        return bytes(data), False
     if data.__class__ is bytes:
         if op.data64:
             return data, True
         check_json(data)
         return data, False
+    if data.__class__ is msgspec.Raw:
+        return bytes(data), False
     if not isinstance(op.data64, str):
         raise BadRequest("data: missing; give data (any JSON value) or data64 (base64)")
     try:
@@ -46,8 +46,3 @@ def check_json(data: bytes) -> None:
             data.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadRequest("data: not JSON text; mark binary data as such") from None
-
-
-def base64_json(data: bytes) -> bytes:
-    """A payload's bytes as a JSON string in base64."""
-    return b'"%b"' % b64encode(data)

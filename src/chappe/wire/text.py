@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Sequence
 from typing import Union
 
 import msgspec
 
-from chappe.errors import RemoteProtocolError
 from chappe.message import Message
 from chappe.wire.ops import CLIENT_OPS, HUB_OPS, Op
-from chappe.wire.payload import base64_json
+from chappe.wire.refusal import UNREADABLE, refusal
 
 _client_decoder = msgspec.json.Decoder(Union[CLIENT_OPS])
 _hub_decoder = msgspec.json.Decoder(Union[HUB_OPS])
@@ -25,54 +26,42 @@ def decode_client_op(data: bytes) -> Op:
     """
     try:
         return _client_decoder.decode(data)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RemoteProtocolError(_reason(error)) from None
+    except UNREADABLE as error:
+        raise refusal(error) from None
 
 
 def decode_hub_op(data: bytes) -> Op:
     """Read what a hub sent; raises RemoteProtocolError."""
     try:
         return _hub_decoder.decode(data)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RemoteProtocolError(_reason(error)) from None
+    except UNREADABLE as error:
+        raise refusal(error) from None
 
 
-def encode_message(message: Message) -> bytes:
-    """A message as its receiver sees it.
+def encode_messages(messages: Sequence[Message]) -> list[bytes]:
+    """Each message as its receiver sees it.
 
-    Addresses hold no character that JSON escapes but the quote and the backslash, so formatting by
-    hand is safe once those are ruled out, and three times as fast as the general encoder.
+    Formatted by hand, three times as fast as the general encoder. Messages of one run mostly share
+    sender, receiver and time, so that part is made once and used again while it holds.
     """
-    return b'{"op":"message","message":"%d","from":%b,"to":%b,"ts":%d,"data%b}' % (
-        message.id,
-        _quoted(message.sender),
-        _quoted(message.to),
-        message.ts_ms,
-        b'64":' + base64_json(message.payload) if message.binary else b'":' + message.payload,
-    )
+    encoded = []
+    sender = to = ""
+    ts_ms = -1
+    middle = b""
+    for message in messages:
+        if message.sender != sender or message.ts_ms != ts_ms or message.to != to:
+            sender, to, ts_ms = message.sender, message.to, message.ts_ms
+            middle = b'","from":%b,"to":%b,"ts":%d,"data' % (_encode(sender), _encode(to), ts_ms)
+        payload = message.payload
+        encoded.append(
+            b'{"op":"message","message":"%d%b":%b}' % (message.id, middle, payload)
+            if not message.binary
+            else b'{"op":"message","message":"%d%b64":"%b"}'
+            % (message.id, middle, b64encode(payload))
+        )
+    return encoded
 
 
 def encode_accepted(request: int, message: int) -> bytes:
     """The reply that a message was accepted."""
     return b'{"op":"reply","id":%d,"ok":true,"message":"%d"}' % (request, message)
-
-
-class _Quoted(dict[str, bytes]):
-    """JSON strings of addresses, remembered: the same few senders and receivers come again."""
-
-    SIZE_MAX = 65_536
-
-    def __missing__(self, text: str) -> bytes:
-        if len(self) >= self.SIZE_MAX:
-            self.clear()
-        self[text] = quoted = _encode(text)
-        return quoted
-
-
-_quoted = _Quoted().__getitem__
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "JSON is nested too deeply"
-    return str(error)

@@ -68,31 +68,35 @@ def check_close(payload: bytes) -> tuple[int, str]:
         raise RemoteProtocolError("close reason is not UTF-8", CloseCode.INVALID_TEXT) from None
 
 
-def accepts_deflate(header: str) -> bool:
-    """Whether a Sec-WebSocket-Extensions offer holds a permessage-deflate this side can take."""
-    return any(_acceptable(offer) for offer in header.split(","))
+def deflate_answer(header: str) -> str | None:
+    """What to answer to a Sec-WebSocket-Extensions header; None when it offers no
+    permessage-deflate that this side can take."""
+    return next(filter(None, map(_answer, header.split(","))), None)
 
 
-def _acceptable(offer: str) -> bool:
+def _answer(offer: str) -> str | None:
     name, *parameters = (part.strip() for part in offer.split(";"))
     if name != DEFLATE:
-        return False
+        return None
+    answer = DEFLATE_ANSWER
     seen = set()
     for parameter in parameters:
         key, _, value = (part.strip().strip('"') for part in parameter.partition("="))
         if key in seen:
-            return False
+            return None
         seen.add(key)
         if key in ("server_no_context_takeover", "client_no_context_takeover"):
             if value:
-                return False
+                return None
         elif key == "client_max_window_bits":
             if value and value not in _WINDOW_BITS:
-                return False
+                return None
         # A smaller window for what the server sends would make its frames unshareable.
-        elif key != "server_max_window_bits" or value != "15":
-            return False
-    return True
+        elif key == "server_max_window_bits" and value == "15":
+            answer += "; server_max_window_bits=15"  # RFC 7692 7.1.2.1: taken only if repeated
+        else:
+            return None
+    return answer
 
 
 _WINDOW_BITS = frozenset(str(bits) for bits in range(8, 16))
@@ -128,12 +132,22 @@ class Assembler:
     connection that never fragments never needs one.
     """
 
-    __slots__ = ("_compressed", "_count", "_deflate", "_limits", "_opcode", "_parts", "_size", "_text")
+    __slots__ = (
+        "_compressed",
+        "_count",
+        "_deflate",
+        "_limits",
+        "_opcode",
+        "_parts",
+        "_size",
+        "_text",
+    )
 
     def __init__(self, limits: Limits, *, deflate: bool = False) -> None:
         self._limits = limits
         self._deflate = deflate
         self._opcode = CONTINUATION
+        self._text: codecs.IncrementalDecoder | None = None
         self._reset()
 
     @property
@@ -198,7 +212,7 @@ class Assembler:
         self._parts: list[bytes] = []
         self._size = self._count = 0
         self._compressed = False
-        self._text: codecs.IncrementalDecoder | None = None
+        self._text = None
 
 
 def check_text(data: bytes) -> None:

@@ -1,0 +1,109 @@
+"""A node's options: built once from file, environment and flags, in that order, checked whole."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chappe.access.token import Key
+from chappe.errors import ConfigError
+from chappe.hub.options import HubOptions
+from chappe.wire.limits import Limits
+
+ENVIRONMENT_PREFIX = "CHAPPE_"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The node's certificate, for every edge."""
+
+    cert: str
+    key: str
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may come in: the keys that sign tokens, and the web pages that may connect."""
+
+    keys: list[Key] = []
+    origins: list[str] = []
+
+
+class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set about a node."""
+
+    dev: bool = False
+    host: str = "127.0.0.1"
+    port: int = 7400
+    http_port: int = 7401
+    tcp_port: int = 7402
+    data: str = ".chappe"
+    # Which node of its cluster this is: part of every message id.
+    number: int = 0
+    # Tokens travel in the first frame: without TLS they may be read on the way.
+    allow_plaintext: bool = False
+    deflate: bool = True
+    # How long a draining node waits for its clients to leave by themselves.
+    drain_s: float = 5.0
+    tls: Tls | None = None
+    access: Access = Access()
+    hub: HubOptions = HubOptions()
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        for name in ("port", "http_port", "tcp_port"):
+            if not 0 <= getattr(self, name) <= 65_535:
+                raise ConfigError(f"{name}: {getattr(self, name)} is not a port")
+        if self.drain_s < 0:
+            raise ConfigError("drain_s: must not be below 0")
+        if self.hub.outbox_bytes_max < 2 * self.limits.message_bytes_max:
+            raise ConfigError(
+                "hub.outbox_bytes_max: must be at least twice limits.message_bytes_max, "
+                "so that any message fits"
+            )
+        loopback = self.host in _LOOPBACK
+        if self.dev and not loopback:
+            raise ConfigError(
+                f"host: --dev lets anybody in, so it stays on loopback, not {self.host}"
+            )
+        if not loopback and self.tls is None and not self.allow_plaintext:
+            raise ConfigError(
+                f"host: {self.host} can be reached from outside; set tls, or allow_plaintext when "
+                "something in front of this node does it"
+            )
+        if not self.dev and not self.access.keys:
+            raise ConfigError(
+                "access.keys: without a key nobody could say hello; "
+                "`chappe token key FILE` makes one, or use --dev on this machine"
+            )
+
+
+def load_options(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+) -> NodeOptions:
+    """Build the options; later sources win. Raises ConfigError naming the option."""
+    values: dict[str, Any] = _read(file) if file else {}
+    names = [f.encode_name for f in msgspec.structs.fields(NodeOptions)]
+    scalars = {n for n in names if n not in ("tls", "access", "hub", "limits")}
+    for name in scalars:
+        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
+        if text is not None:
+            values[name] = text
+    values.update({name: value for name, value in flags.items() if value is not None})
+    try:
+        # Not strict: an environment variable is text, whatever it stands for.
+        return msgspec.convert(values, NodeOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"--config: {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {file}: {error}") from None
