@@ -1,0 +1,92 @@
+"""The report: the machine, the servers, every table, and what to keep in mind."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.figure import Table
+
+CHART = "cpu-per-delivery.svg"
+
+_NOTES = """\
+## How to read this
+
+- Servers and load run on one machine over loopback and share its cores, so rates are lower than on
+  two machines, and a rate says as much about the load as about the server. The CPU time of the
+  server's processes (`clock_getcpuclockid`) is the figure to compare.
+- Closed loops: a sender waits for deliveries before it sends more, so nothing is dropped and nobody
+  is measured in overload. The pipelined works give every server the chance to join what goes to one
+  connection into one write; one at a time shows what it costs when there is nothing to join.
+- The servers take turns within each repetition. Figures are medians, with the smallest and the
+  largest in brackets; ratios are taken repetition by repetition.
+- The work is the same, what it means is not. Chappe checks rights, stamps each message with an id
+  and a time and tells who sent it. NATS, Redis and Mosquitto (quality of service 0) forward the
+  payload under its subject. Between pairs a peer has a subject with one subscriber for each.
+- The packed form can say several ops in one frame, and the load does: what it writes at once, half
+  a window, is one frame. "One op a frame" is the same work from a client that does not.
+- JSON deliveries are longer than packed ones by about 60 bytes, and WebSocket frames are unmasked
+  on receipt; both are in the figures.
+- One Chappe worker is one Python process on one core. NATS uses all cores: its CPU time is the sum.
+"""
+
+
+def compose(
+    tables: Sequence[Table], versions: Mapping[str, str], *, quick: bool, chart: bool
+) -> str:
+    """The whole report in Markdown."""
+    parts = ["# Results\n", _circumstances(versions)]
+    if quick:
+        parts.append("**A quick run: a fraction of the work, once. Do not quote it.**\n")
+    if chart:
+        parts.append(f"![CPU time per delivery]({CHART})\n")
+    parts += [table.markdown() for table in tables]
+    return "\n".join([*parts, _NOTES])
+
+
+def _circumstances(versions: Mapping[str, str]) -> str:
+    rows = {
+        "made by": f"`{_command()}`",
+        "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "machine": f"{os.cpu_count()} cores, {_processor()}, {_memory()}",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        "load average": f"{os.getloadavg()[0]:.2f} in the last minute of the run",
+    }
+    rows |= versions
+    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _command() -> str:
+    return shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        run = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        return run.stdout.strip()
+
+    commit = git("rev-parse", "--short=12", "HEAD") or "unknown"
+    changed = git(
+        "status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/*.[cph]*"
+    )
+    return f"{commit}, with changes" if changed else commit
+
+
+def _processor() -> str:
+    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found.group(1) if found else platform.machine()
+
+
+def _memory() -> str:
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return f"{int(found.group(1)) / 1024**2:.0f} GB" if found else "unknown memory"

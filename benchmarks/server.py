@@ -1,0 +1,234 @@
+"""Servers under measurement: private instances on free ports, stopped by their own id."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+CHAPPE = f"{Path(sys.executable).parent / 'chappe'} serve --dev"
+_START_S = 20
+_STOP_S = 15
+_SETTLE_S = 20
+_PAUSE_S = 0.02
+
+
+class ServerError(Exception):
+    """A server did not start, or did not come to rest."""
+
+
+@dataclass
+class Server:
+    """A running server and the ports of its protocols."""
+
+    name: str
+    process: subprocess.Popen[str]
+    folder: Path
+    ready_s: float
+    ports: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Some descriptors, such as the kernel's for polling, appear with the first connection.
+        with socket.create_connection(("127.0.0.1", next(iter(self.ports.values())))):
+            time.sleep(0.1)
+        time.sleep(0.1)
+        self._descriptors = self._count_descriptors()
+
+    def pids(self) -> list[int]:
+        """The server's process and all below it."""
+        return family(self.process.pid)
+
+    def resident_bytes(self) -> int:
+        """The memory all its processes hold together, shared pages counted once."""
+        return sum(_proportional_bytes(pid) for pid in self.pids())
+
+    def settle(self) -> None:
+        """Wait until it has let go of every connection of the load before."""
+        end = time.monotonic() + _SETTLE_S
+        while self._count_descriptors() > self._descriptors:
+            if time.monotonic() > end:
+                raise ServerError(f"{self.name} keeps connections whose clients have gone")
+            time.sleep(_PAUSE_S)
+        time.sleep(5 * _PAUSE_S)
+
+    def stop(self) -> None:
+        """Stop it, and remove its folder."""
+        _end(self.process, self.folder)
+
+    def _count_descriptors(self) -> int:
+        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.pids())
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to start a server, and what it is."""
+
+    name: str
+    start: Callable[[], Server]
+    version: Callable[[], str]
+
+
+def recipes(chappe: str, peers: bool) -> list[Recipe]:
+    """The servers to measure: Chappe, and those peers that are installed."""
+    found = [Recipe("chappe", lambda: _start_chappe(chappe), lambda: version("chappe"))]
+    if not peers:
+        return found
+    for name, start, argument in (
+        ("nats-server", _start_nats, "-v"),
+        ("redis-server", _start_redis, "-v"),
+        ("mosquitto", _start_mosquitto, "-h"),
+    ):
+        if command := _which(name):
+            found.append(_peer(name.removesuffix("-server"), command, start, argument))
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    pids, rest = [], [pid]
+    while rest:
+        pids.append(rest.pop())
+        children = Path(f"/proc/{pids[-1]}/task/{pids[-1]}/children")
+        rest += [int(child) for child in children.read_text().split()] if children.exists() else []
+    return pids
+
+
+def _peer(
+    name: str, command: str, start: Callable[[str, int, Path], list[str]], argument: str
+) -> Recipe:
+    return Recipe(
+        name, lambda: _start_peer(name, command, start), lambda: _version(command, argument)
+    )
+
+
+def _which(name: str) -> str | None:
+    beside = Path(sys.executable).parent / name
+    return (
+        str(beside) if beside.exists() else shutil.which(name) or shutil.which(f"/usr/sbin/{name}")
+    )
+
+
+def _version(command: str, argument: str) -> str:
+    run = subprocess.run([command, argument], capture_output=True, text=True, check=False)
+    found = re.search(r"\d+\.\d+[.\d]*", run.stdout + run.stderr)
+    return found.group() if found else "unknown"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _spawn(argv: list[str], folder: Path, stdout: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        argv,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _start_chappe(command: str) -> Server:
+    folder = Path(tempfile.mkdtemp(prefix="chappe-benchmark-"))
+    ports = ["--port", "0", "--http-port", "0", "--tcp-port", "0"]
+    words = command.split()
+    words[0] = shutil.which(words[0]) or words[0]
+    begun = time.monotonic()
+    process = _spawn([*words, *ports, "--data", str(folder)], folder, subprocess.PIPE)
+    ready = _read_ready(process)
+    if ready is None:
+        _end(process, folder)
+        raise ServerError(f"chappe ended before it was ready: {command}")
+    taken = time.monotonic() - begun
+    json_port, packed_port = (urlsplit(ready[key]).port or 0 for key in ("websocket", "tcp"))
+    found = {"json": json_port, "packed": packed_port, "packed-single": packed_port}
+    return Server("chappe", process, folder, taken, found)
+
+
+def _read_ready(process: subprocess.Popen[str]) -> dict[str, str] | None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("ready "):
+            addresses: dict[str, str] = json.loads(line.removeprefix("ready "))
+            return addresses
+    return None
+
+
+def _end(process: subprocess.Popen[str], folder: Path) -> None:
+    """Ask a process to end, make it end if it does not, and clean up behind it."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout:
+        process.stdout.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_peer(name: str, command: str, argv: Callable[[str, int, Path], list[str]]) -> Server:
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-benchmark-"))
+    port = _free_port()
+    begun = time.monotonic()
+    process = _spawn(argv(command, port, folder), folder, subprocess.DEVNULL)
+    if not _listens_soon(process, port):
+        _end(process, folder)
+        raise ServerError(f"{name} does not listen on port {port}")
+    protocol = "mqtt" if name == "mosquitto" else name
+    return Server(name, process, folder, time.monotonic() - begun, {protocol: port})
+
+
+def _listens_soon(process: subprocess.Popen[str], port: int) -> bool:
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return True
+        except ConnectionRefusedError:
+            time.sleep(0.002)
+    return False
+
+
+def _start_nats(command: str, port: int, folder: Path) -> list[str]:
+    return [command, "-a", "127.0.0.1", "-p", str(port)]
+
+
+def _start_redis(command: str, port: int, folder: Path) -> list[str]:
+    # Unlimited buffers, as a closed loop bounds them itself; the load comes from 127.0.0.x, which
+    # the protected mode takes for strangers.
+    return [
+        *(command, "--port", str(port), "--bind", "127.0.0.1", "--protected-mode", "no"),
+        *("--save", "", "--maxclients", "18000", "--tcp-backlog", "1024"),
+        *("--client-output-buffer-limit", "pubsub 0 0 0"),
+    ]
+
+
+def _start_mosquitto(command: str, port: int, folder: Path) -> list[str]:
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\n"
+        "max_queued_messages 0\nset_tcp_nodelay true\n"
+    )
+    return [command, "-c", str(config)]
+
+
+def _proportional_bytes(pid: int) -> int:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    assert found is not None, "the kernel's smaps_rollup has no Pss"
+    return int(found.group(1)) * 1024
