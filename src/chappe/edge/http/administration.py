@@ -1,0 +1,116 @@
+"""Routes of administrators: how the node is doing, who is there, tokens that are good no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated, Protocol
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from chappe.edge.http.access import Administration
+from chappe.edge.http.bodies import (
+    RevokeBody,
+    Revoked,
+    SessionsPage,
+    SessionView,
+    Status,
+    read_body,
+)
+from chappe.edge.http.description import operation
+from chappe.edge.http.exchange import done, read
+from chappe.errors import CloseCode
+from chappe.hub.hub import Hub
+from chappe.hub.session import Session
+
+PAGE_MAX = 1000
+_BODY_BYTES_MAX = 16 * 1024
+_As = Annotated[str, Query(alias="as")]
+_revoke_decoder = msgspec.json.Decoder(RevokeBody)
+
+
+class Revocations(Protocol):
+    """Remembers the tokens that are good no more."""
+
+    def revoke(self, token_id: str, expires_at: float) -> None:
+        """Refuse a token from now on; raises Forbidden when there is no room for another."""
+        ...
+
+
+class AdministrationRoutes:
+    """Answers those who administer an app. What is told across apps is numbers only."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        administration: Administration,
+        revocations: Revocations,
+        status: Callable[[], Status],
+    ) -> None:
+        self._hub = hub
+        self._administration = administration
+        self._revocations = revocations
+        self._status = status
+
+    def router(self) -> APIRouter:
+        """The routes, ready to be included."""
+        router = APIRouter(prefix="/v1", tags=["administration"])
+        fails = (400, 401, 403)
+        router.add_api_route(
+            "/status",
+            self.status,
+            methods=["GET"],
+            **operation("How the node is doing", Status, fails=fails),
+        )
+        router.add_api_route(
+            "/sessions",
+            self.sessions,
+            methods=["GET"],
+            **operation("The sessions of an app", SessionsPage, fails=fails),
+        )
+        router.add_api_route(
+            "/tokens/revoke",
+            self.revoke,
+            methods=["POST"],
+            **operation("Revoke a token", Revoked, body=RevokeBody, fails=fails),
+        )
+        return router
+
+    async def status(self, request: Request, as_: _As = "", app: str | None = None) -> Response:
+        self._administration.grant(request, as_, app)
+        return done(self._status())
+
+    async def sessions(
+        self,
+        request: Request,
+        as_: _As = "",
+        app: str | None = None,
+        start: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
+    ) -> Response:
+        grant = self._administration.grant(request, as_, app)
+        own = (s for s in self._hub.sessions.values() if s.address and s.app.name == grant.app)
+        page = [_view(session) for session in islice(own, start, start + limit)]
+        following = start + limit if len(page) == limit else None
+        return done(SessionsPage(ok=True, sessions=page, next=following))
+
+    async def revoke(self, request: Request) -> Response:
+        body: RevokeBody = read_body(_revoke_decoder, await read(request, _BODY_BYTES_MAX))
+        grant = self._administration.grant(request, body.as_, body.app)
+        self._revocations.revoke(body.jti, body.exp)
+        sessions = [s for s in self._hub.sessions_of_token(body.jti) if s.app.name == grant.app]
+        for session in sessions:
+            self._hub.close(session, CloseCode.REVOKED, "the token was revoked")
+        return done(Revoked(ok=True, closed=len(sessions)))
+
+
+def _view(session: Session) -> SessionView:
+    return SessionView(
+        address=session.address,
+        edge=session.edge,
+        peer=session.peer,
+        topics=len(session.topics or ()),
+        held_bytes=session.backlog_bytes,
+        paused=session.paused,
+    )

@@ -1,0 +1,181 @@
+"""Bodies: what requests and responses of the HTTP API hold.
+
+These types are read and written by msgspec, and `/openapi.json` describes them from the same
+source. A payload stays the bytes it came as: it is never decoded on its way through.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Union
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType, field
+
+from chappe.errors import BadRequest, RemoteProtocolError
+from chappe.wire.ops import Ping, Presence, Publish, Send, Subscribe, Unsubscribe
+from chappe.wire.refusal import UNREADABLE, refusal
+from chappe.wire.websocket import check_text
+
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Count = Annotated[int, Meta(ge=0)]
+# What a session may be asked to do between polls.
+PolledOp = Union[Send, Publish, Subscribe, Unsubscribe, Presence, Ping]
+
+
+class Identified(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Who asks, where no token says it."""
+
+    as_: str = field(name="as", default="")
+    app: str | None = None
+
+
+class SendBody(Identified, kw_only=True):
+    """A message to one endpoint, or to each of a list."""
+
+    to: str | list[str]
+    data: Raw | UnsetType = UNSET
+    data64: str | None = None
+
+
+class PublishBody(Identified, kw_only=True):
+    """A message to a topic."""
+
+    to: str
+    data: Raw | UnsetType = UNSET
+    data64: str | None = None
+
+
+class PollBody(Identified, kw_only=True):
+    """Without `session`, opens one; with it, asks for what has come since."""
+
+    token: str | None = None
+    session: str | None = None
+    wait_ms: Count = 0
+    # The last batch that arrived; until it is named here it is given again.
+    ack: Count | None = None
+
+
+class RevokeBody(Identified, kw_only=True):
+    """A token that is good no more: its id, and when it would have expired."""
+
+    jti: Name
+    exp: Annotated[float, Meta(ge=0)]
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """The hub's reply to an op."""
+
+    ok: bool
+    error: str | None = None
+    reason: str | None = None
+    outcome: str | None = None
+    message: str | None = None
+    online: bool | None = None
+    nodes: int | None = None
+    verdicts: dict[str, str] | None = None
+
+
+class Failure(msgspec.Struct, omit_defaults=True):
+    """Why a request was refused; a send to a list also says which receivers took it."""
+
+    ok: bool
+    error: str
+    reason: str
+    outcome: str | None = None
+    message: str | None = None
+    verdicts: dict[str, str] | None = None
+
+
+class Opened(msgspec.Struct):
+    """A session to poll. Whoever knows its id may read it: keep it like a password."""
+
+    ok: bool
+    session: str
+    heartbeat_s: float
+    # The session ends when it is not polled for this long.
+    lease_s: float
+
+
+class Batch(msgspec.Struct):
+    """What came for a session: ops as on a WebSocket, `message` for the most part."""
+
+    ok: bool
+    batch: int
+    messages: list[dict[str, Any]]
+
+
+class Done(msgspec.Struct):
+    """It was done."""
+
+    ok: bool
+
+
+class Revoked(msgspec.Struct):
+    """The token is refused from now on; so many sessions that it opened were closed."""
+
+    ok: bool
+    closed: int
+
+
+class SessionView(msgspec.Struct):
+    """A session as an administrator sees it; its id is left out, since it opens a polled one."""
+
+    address: str
+    edge: str
+    peer: str
+    topics: int
+    held_bytes: int
+    paused: bool
+
+
+class SessionsPage(msgspec.Struct):
+    """Some of the sessions of an app; `next` is where the following page starts."""
+
+    ok: bool
+    sessions: list[SessionView]
+    next: int | None
+
+
+class Status(msgspec.Struct):
+    """How a node is doing."""
+
+    ok: bool
+    version: str
+    uptime_s: float
+    draining: bool
+    addresses: dict[str, str]
+    sessions: dict[str, int]
+    apps: int
+    endpoints: int
+    topics: int
+    held_bytes: int
+    counters: dict[str, dict[str, int]]
+
+
+# Every type that a request or a response is made of.
+DESCRIBED = (
+    SendBody,
+    PublishBody,
+    PollBody,
+    PolledOp,
+    RevokeBody,
+    Answer,
+    Failure,
+    Opened,
+    Batch,
+    Done,
+    Revoked,
+    SessionsPage,
+    Status,
+)
+
+
+def read_body(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+    """Read a request's body; raises BadRequest naming the field that is wrong."""
+    try:
+        check_text(data)
+        return decoder.decode(data)
+    except RemoteProtocolError:
+        raise BadRequest("body: not UTF-8") from None
+    except UNREADABLE as error:
+        raise BadRequest(f"body: {refusal(error).reason}") from None

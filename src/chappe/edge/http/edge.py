@@ -1,0 +1,181 @@
+"""The HTTP edge: FastAPI on uvicorn's protocol, in the hub's own event loop.
+
+uvicorn's server is not used: it would listen, wait for signals and exit by itself. Connections come
+from the node's acceptor like those of every other edge, and end with the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from email.utils import formatdate
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from chappe.edge.acceptor import AcceptCounters
+from chappe.edge.http.access import Administration
+from chappe.edge.http.administration import AdministrationRoutes, Revocations
+from chappe.edge.http.bodies import Status
+from chappe.edge.http.connection import Connection
+from chappe.edge.http.description import describe
+from chappe.edge.http.failure import answer_failures
+from chappe.edge.http.gate import Gate
+from chappe.edge.http.health import HealthRoutes
+from chappe.edge.http.messages import MessageRoutes
+from chappe.edge.http.metrics import HubCollector, sessions_by_edge
+from chappe.edge.http.options import HttpOptions
+from chappe.edge.http.polling import PollingRoutes
+from chappe.edge.origin import Origins
+from chappe.errors import CloseCode
+from chappe.events.recorder import CountingRecorder
+from chappe.hub.grant import Authenticator
+from chappe.hub.hub import Hub
+
+_EDGES = ("poll", "sse")
+
+
+class HttpEdge:
+    """The HTTP API of a hub."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        authenticator: Authenticator,
+        revocations: Revocations,
+        origins: Origins,
+        *,
+        dev: bool,
+        recorder: CountingRecorder,
+        accept_counters: AcceptCounters,
+        addresses: Callable[[], dict[str, str]],
+        options: HttpOptions | None = None,
+    ) -> None:
+        self._hub = hub
+        self._recorder = recorder
+        self._addresses = addresses
+        self._options = options or HttpOptions()
+        self._since = hub.clock.monotonic()
+        self._version = version("chappe")
+        self._state = ServerState()
+        self._timer: asyncio.TimerHandle | None = None
+        self._started = False
+        self.app = self._make_app(authenticator, revocations, accept_counters)
+        self._config = _config(Gate(self.app, origins, dev=dev), self._options)
+        self._config.load()
+        self._lifespan = self._config.lifespan_class(self._config)
+
+    def protocol(self) -> Connection:
+        """The protocol of one connection."""
+        return Connection(self._config, self._state, self._options)
+
+    async def start(self) -> None:
+        """Take requests."""
+        await self._lifespan.startup()
+        self._tell_the_date()
+        self._started = True
+
+    async def stop(self) -> None:
+        """Close idle connections, let running requests finish within a bound, drop the rest."""
+        self._started = False
+        for session in list(self._hub.sessions.values()):
+            if session.edge in _EDGES:
+                self._hub.close(session, CloseCode.GOING_AWAY, "the node stopped")
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=self._options.stop_timeout_s)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._lifespan.shutdown()
+
+    def status(self) -> Status:
+        """How the node is doing."""
+        hub, kept = self._hub, self._recorder
+        apps = hub.apps.values()
+        return Status(
+            ok=True,
+            version=self._version,
+            uptime_s=round(self._uptime_s(), 3),
+            draining=hub.draining,
+            addresses=self._addresses(),
+            sessions=sessions_by_edge(hub),
+            apps=len(apps),
+            endpoints=sum(len(app.endpoints) for app in apps),
+            topics=sum(len(app.topics) for app in apps),
+            held_bytes=hub.outboxes.held_bytes,
+            counters={
+                "opened": dict(kept.opened),
+                "closed": {str(code): count for code, count in kept.closed.items()},
+                "messages": dict(kept.messages),
+                "deliveries": dict(kept.deliveries),
+                "refusals": dict(kept.refusals),
+                "drops": dict(kept.drops),
+            },
+        )
+
+    def _make_app(
+        self, authenticator: Authenticator, revocations: Revocations, accepts: AcceptCounters
+    ) -> FastAPI:
+        # The documentation pages load scripts from elsewhere: off.
+        app = FastAPI(
+            title="Chappe",
+            version=self._version,
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+            # Traces would carry the session ids in addresses.
+            telemetry={"tracing": False, "metrics": False, "logs": False},
+        )
+        hub = self._hub
+        collector = HubCollector(hub, self._recorder, accepts, self._uptime_s, self._counts)
+        app.include_router(HealthRoutes(self._ready, collector).router())
+        app.include_router(MessageRoutes(hub).router())
+        app.include_router(PollingRoutes(hub, self._options).router())
+        administration = Administration(authenticator)
+        app.include_router(
+            AdministrationRoutes(hub, administration, revocations, self.status).router()
+        )
+        answer_failures(app, self._recorder)
+        describe(app)
+        return app
+
+    def _ready(self) -> bool:
+        return self._started and not self._hub.draining
+
+    def _uptime_s(self) -> float:
+        return self._hub.clock.monotonic() - self._since
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "connections": len(self._state.connections),
+            "requests": self._state.total_requests,
+        }
+
+    def _tell_the_date(self) -> None:
+        date = formatdate(self._hub.clock.wall_ms() / 1000, usegmt=True)
+        self._state.default_headers = [(b"date", date.encode())]
+        self._timer = asyncio.get_running_loop().call_later(1.0, self._tell_the_date)
+
+
+def _config(app: Gate, options: HttpOptions) -> Config:
+    return Config(
+        app,
+        loop="none",
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        # Strangers' mistakes are counted, not logged; ours are logged.
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=options.keep_alive_s,
+        h11_max_incomplete_event_size=options.header_bytes_max,
+    )

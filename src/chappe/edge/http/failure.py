@@ -1,0 +1,101 @@
+"""Failures: every error of the HTTP edge as the same JSON object, with its status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from chappe.edge.http.bodies import Failure
+from chappe.errors import BadRequest, ErrorCode, FatalRequestError, RequestError
+from chappe.events.recorder import Recorder
+
+JSON = "application/json"
+# What a client that was refused for want of room should wait.
+RETRY_AFTER_S = "1"
+
+STATUS: dict[str, int] = {
+    ErrorCode.UNREACHABLE: 404,
+    ErrorCode.OVERLOAD: 503,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.PROTOCOL: 400,
+}
+
+
+class Unauthorized(FatalRequestError):
+    """There is no token, or it is not good."""
+
+    code = ErrorCode.FORBIDDEN
+
+
+class TooLarge(BadRequest):
+    """The request's body is larger than any message."""
+
+
+def failure(error: str, reason: str) -> bytes:
+    """The body of an error."""
+    return msgspec.json.encode(Failure(ok=False, error=error, reason=reason))
+
+
+def failed(status: int, error: str, reason: str) -> Response:
+    """The response of an error."""
+    return Response(failure(error, reason), status, headers_of(status), JSON)
+
+
+def headers_of(status: int) -> dict[str, str]:
+    """The headers that tell a client what to do about a status."""
+    if status == 503:
+        return {"retry-after": RETRY_AFTER_S}
+    return {"www-authenticate": "Bearer"} if status == 401 else {}
+
+
+def answer_failures(app: FastAPI, recorder: Recorder) -> None:
+    """Make an app answer whatever goes wrong in one form; what the hub did not see is recorded."""
+
+    def refused(request: Request, error: Any) -> Response:
+        recorder.refused("", error.code)
+        return _request_error(request, error)
+
+    app.add_exception_handler(RequestError, refused)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Exception, _bug)
+
+
+def _request_error(request: Request, error: Any) -> Response:
+    status = STATUS[error.code]
+    if isinstance(error, Unauthorized):
+        status = 401
+    elif isinstance(error, TooLarge):
+        status = 413
+    return failed(status, error.code, error.reason)
+
+
+def _validation_error(request: Request, error: Any) -> Response:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])
+    return failed(400, ErrorCode.PROTOCOL, f"{field}: {first['msg']}")
+
+
+def _http_error(request: Request, error: Any) -> Response:
+    reasons = {404: "there is nothing at this path", 405: "this path has no such method"}
+    response = failed(
+        error.status_code, ErrorCode.PROTOCOL, reasons.get(error.status_code, error.detail)
+    )
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _gone(request: Request, error: Any) -> Response:
+    """The client left in the middle of its request: nobody reads this."""
+    return Response(status_code=400)
+
+
+def _bug(request: Request, error: Exception) -> Response:
+    """Our own mistake: the log has it, the peer learns no more than that."""
+    return failed(500, "internal", "the node made a mistake; its log says which")

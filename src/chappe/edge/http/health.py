@@ -1,0 +1,57 @@
+"""Routes of those who watch a node: is it alive, does it take traffic, what has it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from chappe.edge.http.bodies import Done
+from chappe.edge.http.description import operation
+from chappe.edge.http.exchange import done
+from chappe.edge.http.failure import failed
+from chappe.edge.http.metrics import HubCollector
+from chappe.errors import ErrorCode
+
+
+class HealthRoutes:
+    """Answers probes and scrapes, which carry no token."""
+
+    def __init__(self, ready: Callable[[], bool], collector: HubCollector) -> None:
+        self._ready = ready
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)
+
+    def router(self) -> APIRouter:
+        """The routes, ready to be included."""
+        router = APIRouter(tags=["health"])
+        router.add_api_route(
+            "/healthz",
+            self.alive,
+            methods=["GET"],
+            **operation("The process lives", Done, fails=()),
+        )
+        router.add_api_route(
+            "/readyz",
+            self.ready,
+            methods=["GET"],
+            **operation("The node takes traffic", Done, fails=(503,)),
+        )
+        described = operation("Metrics for Prometheus", fails=())
+        described["responses"][200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+        router.add_api_route(
+            "/metrics", self.metrics, methods=["GET"], response_class=Response, **described
+        )
+        return router
+
+    async def alive(self) -> Response:
+        return done(Done(ok=True))
+
+    async def ready(self) -> Response:
+        if not self._ready():
+            return failed(503, ErrorCode.OVERLOAD, "this node does not take traffic now")
+        return done(Done(ok=True))
+
+    async def metrics(self) -> Response:
+        return Response(generate_latest(self._registry), 200, media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,73 @@
+"""Routes of those who hold no session: send, publish, presence."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from chappe.edge.http.access import hello_of
+from chappe.edge.http.bodies import Answer, PublishBody, SendBody, read_body
+from chappe.edge.http.description import operation
+from chappe.edge.http.errand import Errands
+from chappe.edge.http.exchange import answered, peer_of, read
+from chappe.hub.hub import Hub
+from chappe.wire.ops import Presence, Publish, Send
+
+_send_decoder = msgspec.json.Decoder(SendBody)
+_publish_decoder = msgspec.json.Decoder(PublishBody)
+_FAILS = (400, 401, 403, 404, 503)
+
+
+class MessageRoutes:
+    """Carries ops of clients that come and go with each request."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._bytes_max = 2 * hub.limits.message_bytes_max
+        self._errands = Errands(hub)
+
+    def router(self) -> APIRouter:
+        """The routes, ready to be included."""
+        router = APIRouter(prefix="/v1", tags=["messages"])
+        router.add_api_route(
+            "/send",
+            self.send,
+            methods=["POST"],
+            **operation("Send to endpoints", Answer, body=SendBody, fails=_FAILS),
+        )
+        router.add_api_route(
+            "/publish",
+            self.publish,
+            methods=["POST"],
+            **operation("Publish to a topic", Answer, body=PublishBody),
+        )
+        router.add_api_route(
+            "/presence",
+            self.presence,
+            methods=["GET"],
+            **operation("Ask whether an endpoint is online", Answer),
+        )
+        return router
+
+    async def send(self, request: Request) -> Response:
+        body: SendBody = read_body(_send_decoder, await read(request, self._bytes_max))
+        op = Send(id=0, to=body.to, data=body.data, data64=body.data64)
+        hello = hello_of(request, body.as_, body.app)
+        return answered(self._errands.run(hello, peer_of(request), op))
+
+    async def publish(self, request: Request) -> Response:
+        body: PublishBody = read_body(_publish_decoder, await read(request, self._bytes_max))
+        op = Publish(id=0, to=body.to, data=body.data, data64=body.data64)
+        hello = hello_of(request, body.as_, body.app)
+        return answered(self._errands.run(hello, peer_of(request), op))
+
+    async def presence(
+        self,
+        request: Request,
+        to: str,
+        as_: Annotated[str, Query(alias="as")] = "",
+        app: str | None = None,
+    ) -> Response:
+        hello = hello_of(request, as_, app)
+        return answered(self._errands.run(hello, peer_of(request), Presence(id=0, to=to)))

@@ -1,0 +1,88 @@
+"""`/openapi.json` says the truth: requests made from it are answered as it says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from queue import Queue
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+EXAMPLES_MAX = 15
+PATHS = {
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/v1/send",
+    "/v1/publish",
+    "/v1/presence",
+    "/v1/status",
+    "/v1/sessions",
+    "/v1/tokens/revoke",
+    "/v1/poll",
+    "/v1/poll/{session}/ops",
+    "/v1/poll/{session}",
+    "/v1/events",
+}
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+
+
+@pytest.fixture
+def port(serve, run):
+    """The port of an edge that runs in a thread of its own."""
+    ready: Queue = Queue()
+
+    async def main():
+        stop = asyncio.Event()
+        async with serve() as service:
+            ready.put((service.port, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    thread = threading.Thread(target=run, args=(main,))
+    thread.start()
+    number, loop, stop = ready.get(timeout=10)
+    yield number
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(timeout=10)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_requests_made_from_the_description_are_answered_as_it_says(port, mode):
+    base = f"http://127.0.0.1:{port}"
+    schema = schemathesis.openapi.from_url(f"{base}/openapi.json")
+    assert set(schema.raw_schema["paths"]) == PATHS
+    # A stream has no end to wait for; its own tests cover it.
+    for result in schema.exclude(path="/v1/events").get_all_operations():
+        operation = result.ok()
+        if mode is GenerationMode.NEGATIVE and not operation.body and not operation.query:
+            continue
+
+        @settings(
+            max_examples=EXAMPLES_MAX,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def conforms(case):
+            case.call_and_validate(base_url=base, checks=CHECKS)
+
+        conforms()
