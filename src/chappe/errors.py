@@ -164,6 +164,12 @@ class ConnectionClosed(ChappeError):
         self.reason = reason
         self.reconnect = should_reconnect(code)
 
+    def again(self) -> ConnectionClosed:
+        """The same, to be raised once more: an exception that is raised twice mixes its traces."""
+        copy = ConnectionClosed(self.code, self.reason)
+        copy.__cause__ = self.__cause__
+        return copy
+
 
 class ConfigError(ChappeError):
     """An option is missing or wrong; the message names it."""

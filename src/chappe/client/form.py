@@ -1,0 +1,130 @@
+"""Forms: how a client's ops become bodies, and a hub's bodies ops.
+
+A body is one op, or packed also many, without what delimits it; that is the link's affair.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from chappe.errors import BadRequest, RemoteProtocolError
+from chappe.message import Message
+from chappe.wire import packed, text
+from chappe.wire.ops import CODES, VERSION, Op, Publish, Send
+
+PayloadKind = type[Send] | type[Publish]
+Receivers = str | Sequence[str]
+
+_pack = msgspec.msgpack.Encoder().encode
+_version = bytes([VERSION])
+
+
+class Form(NamedTuple):
+    """One of the ways in which ops travel."""
+
+    name: str
+    encode: Callable[[Op], bytes]
+    decode: Callable[[bytes], Sequence[Op]]
+    # The bodies of single ops as the few bodies in which they are sent together.
+    join: Callable[[Sequence[bytes]], Sequence[bytes]]
+    # Kind, request id, receivers, payload, whether it is binary.
+    encode_payload: Callable[[PayloadKind, int | None, Receivers, bytes, bool], bytes]
+
+
+def encode_data(data: Any) -> tuple[bytes, bool]:
+    """A caller's data as (payload, whether it is binary): bytes as they are, the rest as JSON.
+
+    Raises BadRequest for what JSON cannot say.
+    """
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data), True
+    try:
+        return msgspec.json.encode(data), False
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadRequest(f"data: {error}") from None
+
+
+def check_receivers(to: Receivers) -> Receivers:
+    """A caller's receivers as they travel, one address or a list; raises BadRequest."""
+    if isinstance(to, str):
+        return check_text(to)
+    if not isinstance(to, Sequence):
+        raise BadRequest("to: an address, or a list of addresses")
+    return [check_text(address) for address in to]
+
+
+def check_text(address: str) -> str:
+    """Refuse what cannot travel as an address at all; what it means is for the hub to judge."""
+    if not isinstance(address, str):
+        raise BadRequest("to: an address is a text such as user:alice")
+    try:
+        address.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"to: {address[:40]!a} is not Unicode text") from None
+    return address
+
+
+def read_message(op: Any) -> Message:
+    """The message in a delivery of either form; raises RemoteProtocolError."""
+    data = op.data
+    try:
+        if data.__class__ is bytes:
+            payload, binary = data, bool(op.data64)
+        elif data.__class__ is msgspec.Raw:
+            payload, binary = bytes(data), False
+        else:
+            payload, binary = b64decode(op.data64 or "", validate=True), True
+        return Message(int(op.message), op.from_, op.to, op.ts, payload, binary)
+    except ValueError as error:
+        raise RemoteProtocolError(f"message: {error}") from None
+
+
+def _pack_payload(
+    kind: PayloadKind, id: int | None, to: Receivers, payload: bytes, binary: bool
+) -> bytes:
+    # The first fields of both ops; the others hold their defaults and are left out.
+    return _version + _pack((CODES[kind], id, to, payload, binary))
+
+
+def _text_payload(
+    kind: PayloadKind, id: int | None, to: Receivers, payload: bytes, binary: bool
+) -> bytes:
+    op: Send | Publish = kind(id=id, to=to)  # type: ignore[arg-type]
+    if binary:
+        op.data64 = b64encode(payload).decode()
+    else:
+        op.data = msgspec.Raw(payload)
+    return text.encode_op(op)
+
+
+def _decode_packed(body: bytes) -> list[Op]:
+    return packed.read_hub_ops(packed.check_version(body))
+
+
+def _decode_text(body: bytes) -> tuple[Op]:
+    return (text.decode_hub_op(body),)
+
+
+def _join_packed(bodies: Sequence[bytes]) -> list[bytes]:
+    joined: list[bytes] = []
+    run: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if run and (size + len(body) > packed.MANY_BYTES_MAX or len(run) == packed.OPS_MAX):
+            joined.append(packed.encode_ops(run))
+            run, size = [], 0
+        run.append(body)
+        size += len(body)
+    if run:
+        joined.append(packed.encode_ops(run))
+    return joined
+
+
+PACKED = Form("packed", packed.encode_op, _decode_packed, _join_packed, _pack_payload)
+# On a stream the version byte is read together with the length.
+STREAM = Form("stream", packed.encode_op, packed.read_hub_ops, _join_packed, _pack_payload)
+TEXT = Form("text", text.encode_op, _decode_text, lambda bodies: bodies, _text_payload)

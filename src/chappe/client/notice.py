@@ -1,0 +1,50 @@
+"""Notices: what a client tells its user besides messages, so that nothing is lost silently."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chappe.errors import RequestError
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Anything of the kind."""
+
+
+class Dropped(Notice, frozen=True):
+    """The hub dropped that many topic messages, because this client read too slowly."""
+
+    n: int
+
+
+class Draining(Notice, frozen=True):
+    """The hub is going away; the client moves to another connection after a while."""
+
+    reason: str
+    after_s: float
+
+
+class Disconnected(Notice, frozen=True):
+    """The connection was lost; messages published until `Reconnected` were missed."""
+
+    code: int
+    reason: str
+
+
+class Reconnected(Notice, frozen=True):
+    """The client is back, under a new session, with its subscriptions."""
+
+    session: str
+
+
+class Unsubscribed(Notice, frozen=True):
+    """A topic could not be subscribed again after a reconnect."""
+
+    topic: str
+    error: RequestError
+
+
+class Unreadable(Notice, frozen=True):
+    """The hub said something this client cannot read, or called a frame of ours malformed."""
+
+    reason: str

@@ -1,0 +1,92 @@
+"""A hub's end of the packed protocol that does only what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import cast
+
+from chappe.wire.ops import Hello, Op, Ping, Pong, Reply
+from chappe.wire.packed import Splitter, encode_op, frame, read_client_ops
+
+
+class Peer(asyncio.Protocol):
+    """Answers hello, and beats if `beats`; what else comes is kept in `ops`."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._splitter = Splitter(1 << 20)
+        self.ops: list[Op] = []
+        self.more = asyncio.Event()
+        self.gone = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._port.peers.append(self)
+
+    def data_received(self, data: bytes) -> None:
+        for array in self._splitter.feed(data):
+            for op in read_client_ops(array):
+                self._take(op)
+        self.more.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def _take(self, op: Op) -> None:
+        if isinstance(op, Hello):
+            if self._port.greets:
+                self.say(Reply(op.id or 0, True, session="s", heartbeat_s=self._port.heartbeat_s))
+        elif isinstance(op, Ping) and self._port.beats:
+            self.say(Pong())
+        elif not isinstance(op, Ping | Pong):
+            self.ops.append(op)
+
+    def say(self, *ops: Op) -> None:
+        """Send ops."""
+        self.transport.write(b"".join(frame(encode_op(op)) for op in ops))
+
+    async def heard(self, count: int) -> list[Op]:
+        """Wait until that many ops have come."""
+        while len(self.ops) < count:
+            self.more.clear()
+            await self.more.wait()
+        return self.ops
+
+
+class Port:
+    """Where peers are made, one per connection."""
+
+    def __init__(self, heartbeat_s: float, beats: bool, greets: bool) -> None:
+        self.heartbeat_s = heartbeat_s
+        self.beats = beats
+        self.greets = greets
+        self.peers: list[Peer] = []
+        self.url = ""
+
+    @property
+    def peer(self) -> Peer:
+        """The latest connection's."""
+        return self.peers[-1]
+
+
+@contextlib.asynccontextmanager
+async def peering(
+    *, heartbeat_s: float = 5.0, beats: bool = True, greets: bool = True
+) -> AsyncIterator[Port]:
+    """Listen for clients for a while."""
+    port = Port(heartbeat_s, beats, greets)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Peer(port), "127.0.0.1", 0)
+    port.url = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield port
+    finally:
+        server.close()
+        for peer in port.peers:
+            peer.transport.abort()
+        await server.wait_closed()
