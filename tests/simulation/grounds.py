@@ -1,4 +1,4 @@
-"""Where the transport contract runs: on real sockets, and on simulated ones with and without faults."""
+"""Where the transport contract runs: real sockets, and simulated ones with and without faults."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ class Ground:
     async def _run_and_tidy(self, scenario: Scenario) -> Any:
         result = await scenario(self)
         for recorder in self._recorders:
-            recorder.transport.abort()
+            if not recorder.lost:
+                recorder.transport.abort()
             await recorder.until_event("lost")
         return result
 

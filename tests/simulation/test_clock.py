@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from chappe.clock import Clock
 from chappe.ids import Snowflake
@@ -65,4 +66,4 @@ def test_ids_grow_while_the_wall_is_stepped_at_random():
         return given
 
     given = simulation.run(main())
-    assert all(earlier < later for earlier, later in zip(given, given[1:], strict=False))
+    assert all(earlier < later for earlier, later in pairwise(given))

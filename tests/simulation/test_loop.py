@@ -130,11 +130,14 @@ def test_a_task_group_cancels_its_tasks_in_the_same_order_each_time():
     async def main() -> list[int]:
         cancelled: list[int] = []
         with pytest.raises(ExceptionGroup):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(fail())
-                for number in range(200):
-                    group.create_task(member(number, cancelled))
+            await together(cancelled)
         return cancelled
+
+    async def together(cancelled: list[int]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            for number in range(200):
+                group.create_task(member(number, cancelled))
 
     assert run(main()) == run(main())
 
@@ -190,8 +193,9 @@ def test_what_is_left_over_is_cancelled_and_may_clean_up():
             cleaned.append("worker")
 
     async def main() -> None:
-        asyncio.create_task(worker(), name="worker")
+        task = asyncio.create_task(worker(), name="worker")
         await asyncio.sleep(1)
+        assert not task.done()
 
     run(main())
     assert cleaned == ["worker"]

@@ -109,7 +109,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self,
         when: float,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call back at a virtual time; the seed orders those of one instant."""
@@ -123,7 +123,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
         """As `call_soon`; refuses other threads, whose timing no seed decides."""

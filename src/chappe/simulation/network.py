@@ -129,6 +129,8 @@ class Network:
         for stream in self.streams_of(host):
             stream.vanish()
             self.streams.pop(stream)
+            if stream.out.receiver not in self.streams:
+                self._forget(stream)
         for listener in [one for one in self._listeners.values() if one.at[0] == host]:
             listener.close()
 
@@ -164,7 +166,7 @@ class Network:
         there, back = self.link(source, host), self.link(host, source)
         near.out = far.into = Pipe(self.loop, there, back, near, far)
         near.into = far.out = Pipe(self.loop, back, there, far, near)
-        self.streams[near] = self.streams[far] = None
+        self.streams[near] = None
         self.trace.record("connect", at=str(near))
         protocol = factory()
         near.begin(protocol)
@@ -179,6 +181,7 @@ class Network:
             stream.lost = True
             self.left(stream, None)
             return
+        self.streams[stream] = None
         self.trace.record("accept", at=str(stream))
         stream.begin(listener.factory())
 
@@ -187,8 +190,11 @@ class Network:
         self.trace.record("lost", at=str(stream), error=type(error).__name__)
         self.streams.pop(stream, None)
         if stream.into.sender.lost:
-            stream.into.leave()
-            stream.out.leave()
+            self._forget(stream)
+
+    def _forget(self, stream: StreamTransport) -> None:
+        stream.into.leave()
+        stream.out.leave()
 
     async def open_datagram(
         self,

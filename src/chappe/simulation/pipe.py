@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # As the edges set TCP_USER_TIMEOUT.
 GIVE_UP_S = 30.0
 WINDOW_BYTES = 64 * 1024
+# Between the pieces of data that was cut: long enough to be read one by one.
+_GAP_S = 0.000_1
 
 
 class Mark(Enum):
@@ -80,17 +82,19 @@ class Pipe:
     def send(self, data: bytes) -> bool:
         """Take data, for which there must be room; False when the link broke the connection."""
         self.in_flight += len(data)
+        gap_s = 0.0
         for piece in self.link.pieces(data):
             if self.link.chance(self.link.faults.reset):
                 self.sender.network.reset(self.sender)
                 return False
-            self._enqueue(piece, len(piece))
+            self._enqueue(piece, len(piece), gap_s)
+            gap_s = _GAP_S
         self._watch()
         return True
 
     def mark(self, mark: Mark) -> None:
         """Let a mark follow what was sent."""
-        self._enqueue(mark, 0)
+        self._enqueue(mark, 0, 0.0)
 
     def consumed(self, size: int) -> None:
         """The receiver has read so many bytes: open the window again, by the way back."""
@@ -112,10 +116,10 @@ class Pipe:
         self._travelling.clear()
         self._stop_watching()
 
-    def _enqueue(self, item: bytes | Mark, size: int) -> None:
+    def _enqueue(self, item: bytes | Mark, size: int, gap_s: float) -> None:
         at = self.link.arrival(size, self._loop.time()) + self.link.stall_s()
         if self._travelling:
-            at = max(at, self._travelling[-1][0])
+            at = max(at, self._travelling[-1][0] + gap_s)
         self._travelling.append((at, item))
         self._call_arrive(at)
 
@@ -140,7 +144,9 @@ class Pipe:
         self._acknowledged = 0
         if not self.in_flight:
             self._stop_watching()
-        self.sender.push()
+        # As a kernel does: a writer is woken for a good part of the window, not for each byte.
+        if self.room >= WINDOW_BYTES // 4:
+            self.sender.push()
 
     def _watch(self) -> None:
         """Start or stop the sender's patience."""

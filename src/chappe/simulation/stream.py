@@ -95,8 +95,10 @@ class StreamTransport(_FlowControlMixin):
         if self._end is Mark.RESET:
             self.fail(BrokenPipeError(errno.EPIPE, "Broken pipe"))
             return
+        waiting = bool(self._buffer)
         self._buffer += data
-        self.push()
+        if not waiting:
+            self.push()
         self._maybe_pause_protocol()  # type: ignore[attr-defined]
 
     def writelines(self, list_of_data: Iterable[Readable]) -> None:
