@@ -20,7 +20,7 @@ from chappe.client.conversation import Closing, Conversation, Event, Phase, Refu
 from chappe.client.identity import Identity
 from chappe.client.inbox import Inbox
 from chappe.client.link import ABNORMAL, Dial
-from chappe.client.notice import Disconnected, Draining, Notice, Reconnected
+from chappe.client.notice import Disconnected, Draining, Dropped, Notice, Reconnected
 from chappe.client.options import ClientOptions
 from chappe.errors import CloseCode, ConnectionClosed, Overload, RequestError
 from chappe.message import Message
@@ -62,6 +62,7 @@ class Connection:
         self._leave_timer: asyncio.TimerHandle | None = None
         self._leave_at = 0.0
         self._leaving = False
+        self._closing = False
         self._silent_beats = 0
         self._spoke = False
         self._reading_paused = False
@@ -83,6 +84,7 @@ class Connection:
 
     async def close(self) -> None:
         """Write what is queued, say goodbye, and end everything; cancelling it cuts the link."""
+        self._closing = True
         try:
             async with asyncio.timeout(self._options.close_timeout_s):
                 await self._sent()
@@ -216,10 +218,11 @@ class Connection:
     def _take_notice(self, event: Notice) -> None:
         if isinstance(event, Draining):
             self._prepare_to_leave(event.after_s)
+        elif isinstance(event, Dropped):
+            self.dropped += event.n
         self._tell(event)
 
     def _tell(self, event: Notice) -> None:
-        self.dropped += getattr(event, "n", 0)
         if self._on_notice is not None:
             # Not from here: what the user's function raises must not break the reading of frames.
             self._loop.call_soon(self._on_notice, event)
@@ -261,6 +264,8 @@ class Connection:
             assert self._attachment is not None
             since = self._loop.time()
             closed = await asyncio.shield(self._attachment.gone)
+            if self._closing:
+                return
             left = self._leaving
             self._detach()
             self._tell(Disconnected(closed.code, closed.reason))
