@@ -92,7 +92,7 @@ def test_sessions_are_listed_by_page_and_without_their_ids(serve, run):
                 answer = await service.get(f"/v1/sessions?limit=2&start={start}")
                 page = answer.json()
                 assert len(page["sessions"]) <= 2
-                assert not any(id in answer.text for id in ids)
+                assert not any(session in answer.text for session in ids)
                 seen += [session["address"] for session in page["sessions"]]
                 start = page["next"]
             assert seen == [f"user:u{n}" for n in range(5)]

@@ -86,3 +86,10 @@ def test_requests_made_from_the_description_are_answered_as_it_says(port, mode):
             case.call_and_validate(base_url=base, checks=CHECKS)
 
         conforms()
+
+
+def test_every_verdict_is_described(port):  # H5
+    schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json").raw_schema
+    for path in ("/v1/send", "/v1/poll", "/v1/poll/{session}/ops"):
+        described = set(schema["paths"][path]["post"]["responses"])
+        assert described == {"200", "400", "401", "403", "404", "413", "503"}

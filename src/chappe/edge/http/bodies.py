@@ -11,12 +11,18 @@ from typing import Annotated, Any, Union
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
+from chappe.address import KINDS, NAME_BYTES_MAX
 from chappe.errors import BadRequest, RemoteProtocolError
 from chappe.wire.ops import Ping, Presence, Publish, Send, Subscribe, Unsubscribe
 from chappe.wire.refusal import UNREADABLE, refusal
 from chappe.wire.websocket import check_text
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
+# Described, not enforced: the hub's own refusal of an address says what is wrong with it.
+_NAME = rf"[^\s*>#+]{{1,{NAME_BYTES_MAX}}}"
+Target = Annotated[str, Meta(extra_json_schema={"pattern": f"^({'|'.join(KINDS)}):{_NAME}$"})]
+User = Annotated[str, Meta(extra_json_schema={"pattern": f"^(user:{_NAME})?$"})]
+App = Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"})]
 Count = Annotated[int, Meta(ge=0)]
 # What a session may be asked to do between polls.
 PolledOp = Union[Send, Publish, Subscribe, Unsubscribe, Presence, Ping]
@@ -25,14 +31,14 @@ PolledOp = Union[Send, Publish, Subscribe, Unsubscribe, Presence, Ping]
 class Identified(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Who asks, where no token says it."""
 
-    as_: str = field(name="as", default="")
-    app: str | None = None
+    as_: User = field(name="as", default="")
+    app: App | None = None
 
 
 class SendBody(Identified, kw_only=True):
     """A message to one endpoint, or to each of a list."""
 
-    to: str | list[str]
+    to: Target | list[Target]
     data: Raw | UnsetType = UNSET
     data64: str | None = None
 
@@ -40,7 +46,7 @@ class SendBody(Identified, kw_only=True):
 class PublishBody(Identified, kw_only=True):
     """A message to a topic."""
 
-    to: str
+    to: Target
     data: Raw | UnsetType = UNSET
     data64: str | None = None
 
