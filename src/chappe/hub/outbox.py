@@ -161,11 +161,15 @@ class Outboxes:
             self.held[session] = None
         backlog, before = session.backlog, session.backlog_bytes
         for data in session.outbox:
-            session.backlog_bytes += len(data)
             if isinstance(data, TopicFrames):
-                session.droppable_bytes += len(data)
-                backlog.extend(data.apart())
+                # Frames on their own are longer than joined: what waits is what is counted.
+                apart = data.apart()
+                size = sum(map(len, apart))
+                session.droppable_bytes += size
+                session.backlog_bytes += size
+                backlog.extend(apart)
             else:
+                session.backlog_bytes += len(data)
                 backlog.append(data)
         session.outbox.clear()
         self.held_bytes += session.backlog_bytes - before
