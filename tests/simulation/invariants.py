@@ -7,6 +7,8 @@ from collections import defaultdict
 import msgspec
 
 from chappe.errors import CloseCode
+from chappe.hub.hub import Hub
+from chappe.hub.outbox import TopicFrames
 from chappe.wire.ops import Delivery
 from tests.simulation.scripted_client import ScriptedClient
 from tests.simulation.workload import Accepted, World
@@ -15,6 +17,9 @@ from tests.simulation.workload import Accepted, World
 # first of them, one more to look.
 _BEAT_S = 5.0
 _SILENT_S_MAX = 5 * _BEAT_S + 1
+# The moment in the interval at which a session is looked at moves while others come and go, so that
+# a beat may be missed up to one interval early.
+_SILENT_S_MIN = 2 * _BEAT_S
 
 
 def check(world: World) -> None:
@@ -55,7 +60,6 @@ def check_only_subscribed_topics_came(client: ScriptedClient) -> None:
 
 def check_accepted_sends(world: World) -> None:
     """H5: `ok` means in the outbox of a live session, and so received unless that one broke."""
-    surviving = {client.session: client for client in world.surviving}
     received = {client.session: _ids(client) for client in world.surviving}
     for send in world.accepted:
         if send.to.startswith("topic:"):
@@ -69,9 +73,9 @@ def check_accepted_sends(world: World) -> None:
             and (life.closed is None or life.closed >= send.said_at)
         ]
         assert live, f"{send} was answered ok, and nobody was there"
-        for session in live:
-            if session in surviving and world.recorder.sessions[session].opened < send.said_at:
-                assert send.message in received[session], f"{send} never reached {session}"
+        # One of a user's sessions may have been full; then another one has taken it.
+        if all(session in received for session in live):
+            assert any(send.message in received[one] for one in live), f"{send} reached nobody"
 
 
 def check_accepted_publishes(world: World) -> None:
@@ -95,7 +99,17 @@ def check_silent_sessions_were_closed(world: World) -> None:
     for life in world.recorder.sessions.values():
         if life.code == CloseCode.HEARTBEAT_LOST:
             assert life.closed is not None
-            assert life.closed - life.opened >= 3 * _BEAT_S
+            assert life.closed - life.opened >= _SILENT_S_MIN
+
+
+def check_accounts(hub: Hub) -> None:
+    """The bounds act on these sums: at any moment they are what really waits."""
+    for session in hub.outboxes.held:
+        backlog = session.backlog or []
+        droppable = [data for data in backlog if isinstance(data, TopicFrames)]
+        assert session.backlog_bytes == sum(map(len, backlog))
+        assert session.droppable_bytes == sum(map(len, droppable))
+    assert hub.outboxes.held_bytes == sum(one.backlog_bytes for one in hub.outboxes.held)
 
 
 def check_nothing_is_left(world: World) -> None:
