@@ -102,8 +102,15 @@ def check_silent_sessions_were_closed(world: World) -> None:
             assert life.closed - life.opened >= _SILENT_S_MIN
 
 
+def check_now(world: World) -> None:
+    """What must hold at any moment."""
+    check_accounts(world.hub)
+    # A session ends with its connection, not when its silence is noticed.
+    assert len(world.hub.sessions) <= len(world.network.streams_of("hub"))
+
+
 def check_accounts(hub: Hub) -> None:
-    """The bounds act on these sums: at any moment they are what really waits."""
+    """The bounds act on these sums: they are what really waits."""
     for session in hub.outboxes.held:
         backlog = session.backlog or []
         droppable = [data for data in backlog if isinstance(data, TopicFrames)]

@@ -13,7 +13,7 @@ import pytest
 from chappe.errors import CloseCode
 from chappe.hub.options import HubOptions
 from chappe.simulation import Simulation, seeds
-from tests.simulation.invariants import check, check_accounts
+from tests.simulation.invariants import check, check_now
 from tests.simulation.scripted_client import ScriptedClient
 from tests.simulation.workload import HUB, PORT, TracingRecorder, World, make_hub
 
@@ -57,7 +57,7 @@ def test_different_seeds_give_different_runs():
 def test_the_hub_keeps_its_promises_for_every_seed(group: int):
     for seed in seeds(SEEDS)[group::GROUPS]:
         world = World(seed)
-        world.look = check_accounts
+        world.look = check_now
         try:
             check(world.run())
         except AssertionError as error:

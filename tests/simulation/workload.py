@@ -130,8 +130,8 @@ class World:
         self.accepted: list[Accepted] = []
         self.vanished: list[tuple[float, ScriptedClient]] = []
         self.quiet = False
-        # Called with the hub now and then, to look at what must hold at any moment.
-        self.look: Callable[[Hub], None] = lambda hub: None
+        # Called now and then, to look at what must hold at any moment.
+        self.look: Callable[[World], None] = lambda world: None
 
     def run(self) -> World:
         self.simulation.run(self._live())
@@ -241,7 +241,7 @@ class World:
         while not self.quiet:
             await asyncio.sleep(random.expovariate(0.3))
             self._strike(random, hosts)
-            self.look(self.hub)
+            self.look(self)
 
     def _strike(self, random: Random, hosts: list[str]) -> None:
         kind = random.choice(["reset", "reset", "partition", "one-way", "heal", "vanish", "clock"])
