@@ -59,8 +59,8 @@ class TokenAuthenticator:
     def __init__(self, keys: Iterable[Key], clock: Clock) -> None:
         self._clock = clock
         self._keys: dict[str, _LoadedKey] = {}
-        # Token id -> when it would have expired anyway; in memory, so a restart forgets.
-        self._revoked: dict[str, float] = {}
+        # (app, token id) -> when it would have expired anyway; in memory, so a restart forgets.
+        self._revoked: dict[tuple[str, str], float] = {}
         for key in keys:
             if key.id in self._keys:
                 raise ConfigError(f"access.keys: two keys have the id {key.id!r}")
@@ -87,7 +87,9 @@ class TokenAuthenticator:
         if claims.get("app") != key.app:
             raise Forbidden("token: app is missing or not the key's")
         token_id = claims.get("jti")
-        if token_id is not None and token_id in self._revoked:
+        if token_id is not None and not isinstance(token_id, str):
+            raise Forbidden("token: jti is not a string")
+        if token_id is not None and (key.app, token_id) in self._revoked:
             raise Forbidden("token: revoked")
         try:
             address = parse_address(claims["sub"], "sub")
@@ -106,7 +108,7 @@ class TokenAuthenticator:
             token_id=token_id,
         )
 
-    def revoke(self, token_id: str, expires_at: float) -> None:
+    def revoke(self, app: str, token_id: str, expires_at: float) -> None:
         """Refuse a token from now on, until it would have expired.
 
         Whoever revokes also closes the sessions that the token opened.
@@ -116,7 +118,7 @@ class TokenAuthenticator:
             self._revoked = {t: end for t, end in self._revoked.items() if end + LEEWAY_S > now}
         if len(self._revoked) >= REVOKED_MAX:
             raise Forbidden(f"{REVOKED_MAX} tokens are revoked already; change the key instead")
-        self._revoked[token_id] = expires_at
+        self._revoked[app, token_id] = expires_at
 
     def _key_of(self, token: str) -> _LoadedKey:
         try:

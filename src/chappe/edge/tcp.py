@@ -1,10 +1,11 @@
-"""Raw TCP: packed ops behind a length."""
+"""Byte streams: packed ops behind a length, on raw TCP and in memory."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import cast
 
+from chappe.edge.peer import peer_of
 from chappe.errors import CloseCode, Overload, RemoteProtocolError
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
@@ -18,20 +19,20 @@ _PING = STREAM.op(Ping())
 class TcpConnection(asyncio.Protocol):
     """One connection: the edge's end of a session."""
 
-    __slots__ = ("_hub", "_session", "_splitter", "_transport")
+    __slots__ = ("_edge", "_hub", "_session", "_splitter", "_transport")
 
     _session: Session
     _transport: asyncio.Transport
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, edge: str = "tcp") -> None:
         self._hub = hub
+        self._edge = edge
         self._splitter = Splitter(hub.limits.message_bytes_max)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
         try:
-            self._session = self._hub.open("tcp", STREAM, self, str(peer[0]) if peer else "")
+            self._session = self._hub.open(self._edge, STREAM, self, peer_of(transport))
         except Overload as refusal:
             self.close(CloseCode.TRY_AGAIN_LATER, refusal.reason)
             return

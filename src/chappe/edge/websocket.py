@@ -12,6 +12,7 @@ import logging
 from http import HTTPStatus
 from typing import Any
 
+from multidict import CIMultiDict
 from picows import (
     WSFrame,
     WSListener,
@@ -24,6 +25,7 @@ from picows import (
 from picows.picows import WSAutoPingStrategy, WSProtocol  # type: ignore[attr-defined]
 
 from chappe.edge.origin import Origins
+from chappe.edge.peer import peer_of
 from chappe.errors import CloseCode, Overload, RemoteProtocolError
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
@@ -41,15 +43,19 @@ from chappe.wire.websocket import (
     FIN,
     PING,
     PONG,
+    RSV1,
     TEXT,
     Assembler,
     check_close,
     check_text,
+    close_reason,
+    deflate,
     deflate_answer,
-    encode_close,
     encode_frame,
 )
 
+_NO_HEADERS: CIMultiDict[str] = CIMultiDict()
+_VERSION = "13"
 _TEXT_TYPE = WSMsgType.TEXT
 _PING_FRAME = encode_frame(FIN | PING, b"")
 # How long a peer may take to answer a close frame.
@@ -120,6 +126,15 @@ class WebSocketEdge:
         else:
             return None
         headers = request.headers
+        if headers.getall("Sec-WebSocket-Version", []) != [_VERSION]:
+            return _refusal(
+                HTTPStatus.UPGRADE_REQUIRED,
+                b"this is a WebSocket of version 13\n",
+                {"Sec-WebSocket-Version": _VERSION},
+            )
+        if "upgrade" in _tokens(headers.getall("Connection", [])):
+            # picows knows the word only when it stands alone; Firefox sends `keep-alive, Upgrade`.
+            headers["Connection"] = "upgrade"
         origins = headers.getall("Origin", [])
         if len(origins) > 1 or not self._origins.allow(origins[0] if origins else None):
             return _refusal(HTTPStatus.FORBIDDEN, b"this origin may not connect\n")
@@ -133,27 +148,35 @@ class WebSocketEdge:
         )
 
 
-def _refusal(status: HTTPStatus, reason: bytes) -> WSUpgradeResponseWithListener:
+def _tokens(values: list[str]) -> set[str]:
+    return {token.strip().lower() for value in values for token in value.split(",")}
+
+
+def _refusal(
+    status: HTTPStatus, reason: bytes, headers: dict[str, str] | None = None
+) -> WSUpgradeResponseWithListener:
     return WSUpgradeResponseWithListener(
-        WSUpgradeResponse.create_error_response(status, reason), None
+        WSUpgradeResponse.create_error_response(status, reason, headers), None
     )
 
 
 class _Connection(WSListener):
     """What both kinds of connection share: the rules of RFC 6455 above single frames."""
 
-    __slots__ = ("_assembler", "_closing", "_deflate", "_edge", "_transport")
+    __slots__ = ("_assembler", "_deflate", "_edge", "_frames", "_transport")
 
     def __init__(self, edge: WebSocketEdge, deflate: bool) -> None:
         self._edge = edge
         self._deflate = deflate
         self._assembler: Assembler | None = None
-        self._closing = False
 
     def on_ws_connected(self, transport: WSTransport) -> None:
+        # It alone sends close frames: its parser does so by itself for a frame it cannot read, and
+        # goes on to hand over what lies behind. Whether one was sent is therefore asked of it.
+        self._frames = transport
         self._transport: Any = transport.underlying_transport
         # The handshake is over; its headers would stay for as long as the connection does.
-        transport.request.headers.clear()
+        transport.request.headers = transport.response.headers = _NO_HEADERS
         self.opened()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -161,7 +184,7 @@ class _Connection(WSListener):
 
     def read_frame(self, frame: WSFrame) -> None:
         """Take any frame that is not a whole, plain text message."""
-        if self._closing and frame.msg_type is not WSMsgType.CLOSE:
+        if self._frames.is_close_frame_sent and frame.msg_type is not WSMsgType.CLOSE:
             return
         opcode = int(frame.msg_type)  # type: ignore[call-overload]
         rsv = frame.rsv1 << 2 | frame.rsv2 << 1 | frame.rsv3
@@ -179,6 +202,8 @@ class _Connection(WSListener):
                     self.take_message(*message)
         except RemoteProtocolError as error:
             self.fail(error)
+            if opcode == CLOSE:  # the peer has said its last word
+                self._transport.close()
 
     def _read_control(self, opcode: int, rsv: int, payload: bytes) -> None:
         if rsv:
@@ -188,19 +213,15 @@ class _Connection(WSListener):
             self.put(encode_frame(FIN | PONG, payload))
         elif opcode == CLOSE:
             code, _ = check_close(payload)
-            if not self._closing:
-                self._closing = True
-                answer = payload[:2] if payload else b""
-                self._transport.write(encode_frame(FIN | CLOSE, answer))
+            self._frames.send_close(code if payload else CloseCode.NORMAL)  # type: ignore[arg-type]
             self._transport.close()
             self.left(code)
 
     def say_goodbye(self, code: int, reason: str) -> None:
         """Send a close frame and give the peer a moment to answer it."""
-        if self._closing:
+        if self._frames.is_close_frame_sent:
             return
-        self._closing = True
-        self._transport.write(encode_close(code, reason))
+        self._frames.send_close(code, close_reason(reason))  # type: ignore[arg-type]
         self._edge.loop.call_later(_CLOSE_TIMEOUT_S, self._transport.close)
 
     def opened(self) -> None:
@@ -236,10 +257,9 @@ class _HubConnection(_Connection):
 
     def opened(self) -> None:
         hub = self._edge.hub
-        peer = self._transport.get_extra_info("peername")
         encoding = WEBSOCKET_TEXT_DEFLATED if self._deflate else WEBSOCKET_TEXT
         try:
-            session = hub.open("websocket", encoding, self, str(peer[0]) if peer else "")
+            session = hub.open("websocket", encoding, self, peer_of(self._transport))
         except Overload as refusal:
             self.say_goodbye(CloseCode.TRY_AGAIN_LATER, refusal.reason)
             return
@@ -257,7 +277,7 @@ class _HubConnection(_Connection):
             or frame.rsv2
             or frame.rsv3
             or self._assembler is not None
-            or self._closing
+            or transport.is_close_frame_sent
         ):
             self.read_frame(frame)
             return
@@ -286,10 +306,13 @@ class _HubConnection(_Connection):
             self._edge.hub.receive_all(self._session, ops)
 
     def read_frame(self, frame: WSFrame) -> None:
+        if self._frames.is_close_frame_sent:
+            # Whoever sent it, what this read has brought is not answered any more.
+            self._ops = None
+            self.gone()
         # What came before this frame is done before it.
         self._hand_over()
-        if not self._session.closed:
-            super().read_frame(frame)
+        super().read_frame(frame)
 
     def take_message(self, kind: int, message: bytes) -> None:
         session = self._session
@@ -361,7 +384,10 @@ class _EchoConnection(_Connection):
 
     def take_message(self, kind: int, message: bytes) -> None:
         assert kind in (TEXT, BINARY)
-        self.put(encode_frame(FIN | kind, message))
+        if self._deflate:
+            self.put(encode_frame(FIN | RSV1 | kind, deflate(message)))
+        else:
+            self.put(encode_frame(FIN | kind, message))
 
     def heard(self) -> None:
         """No session to keep alive."""

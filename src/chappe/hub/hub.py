@@ -9,7 +9,7 @@ outside, so that a simulation can own them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from chappe.clock import Clock
 from chappe.errors import (
@@ -126,6 +126,8 @@ class Hub:
         if allowances.bounded:
             session.allowances = allowances
         app.sessions += 1
+        # A run under way to this address was begun without this session.
+        self.fanout.end()
         app.endpoints.bind(session.address, session)
         self.recorder.session_opened(app.name, session.address, session.id, session.edge)
         return grant
@@ -227,11 +229,16 @@ class Hub:
         finally:
             self._left = None
 
-    def sessions_of_token(self, token_id: str) -> Iterator[Session]:
-        """The live sessions that were admitted by that token."""
-        for session in self.sessions.values():
-            if session.address and session.grant.token_id == token_id:
-                yield session
+    def close_token(self, app: str, token_id: str) -> int:
+        """Close the sessions that a revoked token opened; returns how many there were."""
+        opened = [
+            session
+            for session in self.sessions.values()
+            if session.address and session.app.name == app and session.grant.token_id == token_id
+        ]
+        for session in opened:
+            self.close(session, CloseCode.REVOKED, "the token was revoked")
+        return len(opened)
 
     def begin_tick(self) -> None:
         """Start a tick: look at the clock once, and arrange for its end."""

@@ -20,7 +20,6 @@ from chappe.edge.http.bodies import (
 )
 from chappe.edge.http.description import operation
 from chappe.edge.http.exchange import done, read
-from chappe.errors import CloseCode
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 
@@ -33,7 +32,7 @@ _revoke_decoder = msgspec.json.Decoder(RevokeBody)
 class Revocations(Protocol):
     """Remembers the tokens that are good no more."""
 
-    def revoke(self, token_id: str, expires_at: float) -> None:
+    def revoke(self, app: str, token_id: str, expires_at: float) -> None:
         """Refuse a token from now on; raises Forbidden when there is no room for another."""
         ...
 
@@ -98,11 +97,9 @@ class AdministrationRoutes:
     async def revoke(self, request: Request) -> Response:
         body: RevokeBody = read_body(_revoke_decoder, await read(request, _BODY_BYTES_MAX))
         grant = self._administration.grant(request, body.as_, body.app)
-        self._revocations.revoke(body.jti, body.exp)
-        sessions = [s for s in self._hub.sessions_of_token(body.jti) if s.app.name == grant.app]
-        for session in sessions:
-            self._hub.close(session, CloseCode.REVOKED, "the token was revoked")
-        return done(Revoked(ok=True, closed=len(sessions)))
+        self._revocations.revoke(grant.app, body.jti, body.exp)
+        closed = self._hub.close_token(grant.app, body.jti)
+        return done(Revoked(ok=True, closed=closed))
 
 
 def _view(session: Session) -> SessionView:

@@ -1,0 +1,90 @@
+"""The node's HTTP API, as the commands use it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+from chappe.errors import ChappeError, ConfigError, request_error
+
+TIMEOUT_S = 15.0
+
+
+class NodeUnreachable(ChappeError):
+    """No node answers at that address."""
+
+
+class NodeApi:
+    """Speaks HTTP to one node."""
+
+    def __init__(self, url: str, token: str | None, ca: Path | None) -> None:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ConfigError(f"--http: {url} does not start with http:// or https://")
+        self._url = url.rstrip("/")
+        self._token = token
+        context = ssl.create_default_context(cafile=str(ca) if ca else None)
+        # A node is addressed directly: a proxy of the environment is for the world outside.
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        """GET a JSON answer; raises RequestError as the node answers, or NodeUnreachable."""
+        return self._read(self._open("GET", path, query, None, TIMEOUT_S))
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """POST JSON and read the answer; raises as `get`."""
+        return self._read(self._open("POST", path, {}, body, TIMEOUT_S))
+
+    def events(self, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield each event of the node's event stream until the node ends it."""
+        with self._open("GET", "/v1/events", query, None, None) as response:
+            for line in response:
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any],
+        body: dict[str, Any] | None,
+        timeout_s: float | None,
+    ) -> HTTPResponse:
+        given = {name: value for name, value in query.items() if value}
+        url = self._url + path + (f"?{urlencode(given, doseq=True)}" if given else "")
+        data = json.dumps(body).encode() if body is not None else None
+        request = Request(url, data=data, method=method)  # noqa: S310, the scheme was checked
+        if data is not None:
+            request.add_header("Content-Type", "application/json")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        try:
+            response: HTTPResponse = self._opener.open(request, timeout=timeout_s)
+        except HTTPError as error:
+            raise _refusal(error) from None
+        except (URLError, OSError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise NodeUnreachable(
+                f"no node answers at {self._url} ({reason}); is `chappe serve` running?"
+            ) from None
+        return response
+
+    def _read(self, response: HTTPResponse) -> dict[str, Any]:
+        with response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
+
+def _refusal(error: HTTPError) -> ChappeError:
+    with error:
+        try:
+            body = json.loads(error.read())
+            return request_error(body["error"], body["reason"])
+        except (ValueError, KeyError, TypeError):
+            return ChappeError(f"the node answered {error.code} {error.reason}")

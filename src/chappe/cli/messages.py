@@ -1,0 +1,111 @@
+"""`chappe send`, `chappe publish`, `chappe listen`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from chappe.cli.options import (
+    HTTP,
+    As,
+    Ca,
+    Http,
+    Json,
+    TokenFile,
+    api,
+    console,
+    parse_data,
+    print_json,
+)
+
+To = Annotated[str, typer.Argument(help="An address, such as user:alice or topic:news.")]
+Data = Annotated[str, typer.Argument(help="JSON, or any text; - reads standard input.")]
+
+
+def send(
+    to: Annotated[list[str], typer.Option("--to", help="user:NAME; may be repeated.")],
+    data: Data,
+    as_: As = "",
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Send a message to a user."""
+    body = {"to": to[0] if len(to) == 1 else to, "data": parse_data(data)}
+    node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
+    answer = node.post("/v1/send", body | ({"as": as_} if as_ else {}))
+    if as_json:
+        print_json(answer)
+    else:
+        console.print(f"[green]ok[/] message {answer['message']}", highlight=False)
+
+
+def publish(
+    to: To,
+    data: Data,
+    as_: As = "",
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a message to a topic."""
+    node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
+    body = {"to": to, "data": parse_data(data)}
+    answer = node.post("/v1/publish", body | ({"as": as_} if as_ else {}))
+    if as_json:
+        print_json(answer)
+        return
+    heard = "no subscriber" if not answer.get("nodes") else f"{answer['nodes']} node(s) took it"
+    console.print(f"[green]ok[/] message {answer['message']}, {heard}", highlight=False)
+
+
+def listen(
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics to subscribe to.")] = None,
+    as_: As = "",
+    count: Annotated[int, typer.Option("-n", help="Stop after so many messages; 0 never.")] = 0,
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Print what comes for a user, and what is published to topics."""
+    node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
+    left = count
+    for event in node.events(**{"subscribe": topics, "as": as_}):
+        if as_json:
+            print_json(event)
+        else:
+            console.print(_line(event))
+        if event.get("op") == "message":
+            left -= 1
+            if left == 0:
+                return
+
+
+def _line(event: dict[str, Any]) -> Text:
+    """One event for a person; a stranger's text is shown as text, whatever it holds."""
+    if event.get("op") != "message":
+        return Text(json.dumps(event), style="yellow")
+    at = datetime.fromtimestamp(event["ts"] / 1000).strftime("%H:%M:%S.%f")[:-3]
+    if "data64" in event:
+        size = len(base64.b64decode(event["data64"]))
+        shown = f"{size} bytes"
+    else:
+        shown = json.dumps(event.get("data"), ensure_ascii=True)
+    return Text.assemble(
+        (at, "dim"),
+        " ",
+        (ascii(event["from"])[1:-1], "cyan"),
+        " -> ",
+        (ascii(event["to"])[1:-1], "magenta"),
+        "  ",
+        shown,
+    )

@@ -1,0 +1,54 @@
+"""Options that every command which talks to a node takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from chappe.cli.api import NodeApi
+from chappe.errors import ConfigError
+
+console = Console()
+
+Http = Annotated[str, typer.Option("--http", help="The node's HTTP address.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="A file with the token; or set CHAPPE_TOKEN. Not needed with --dev."),
+]
+Ca = Annotated[Path | None, typer.Option(help="A certificate authority to trust, in PEM form.")]
+As = Annotated[str, typer.Option("--as", help="Who to be, where no token says it (--dev).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+HTTP = "http://127.0.0.1:7401"
+
+
+def api(http: str, token_file: Path | None, ca: Path | None, token: str | None) -> NodeApi:
+    """The node's API, with a token from a file or from the environment, never from a flag: flags
+    are seen by everybody on the machine."""
+    if token_file is not None:
+        try:
+            token = token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--token-file: {error}") from None
+    return NodeApi(http, token, ca)
+
+
+def parse_data(text: str) -> Any:
+    """A payload from the command line: JSON if it is JSON, else text; `-` reads standard input."""
+    if text == "-":
+        text = sys.stdin.read()
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def print_json(value: Any) -> None:
+    """Print a value on one line."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
