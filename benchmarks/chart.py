@@ -8,8 +8,8 @@ from html import escape
 from benchmarks.figure import Table
 
 _WIDTH = 760
-_LABEL_WIDTH = 190
-_BAR_WIDTH_MAX = 470
+_LABEL_WIDTH = 205
+_BAR_WIDTH_MAX = 455
 _BAR_HEIGHT = 16
 _STEP = 21
 _TITLE_HEIGHT = 26

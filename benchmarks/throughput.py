@@ -104,7 +104,8 @@ def _tabulate(work: Work, samples: Samples) -> Table:
         against = ratio(costs[best], cost).show() if best and subject.ours else ""
         if subject is best:
             against = "best peer"
-        table.rows.append([subject.label, cost.show(), f"{rate.median:,.0f}", against])
+        digits = 3 if cost.median < 1 else 2
+        table.rows.append([subject.label, cost.show(digits), f"{rate.median:,.0f}", against])
     table.verdicts = _judge(work, costs, best)
     return table
 
