@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from chappe.client import Client, ClientOptions, connect
+from chappe.edge.origin import Origins
+from chappe.edge.websocket import WebSocketEdge
 from chappe.errors import ConnectionClosed, Overload, Unreachable
 from chappe.hub.options import HubOptions
 from chappe.message import Message
 from chappe.simulation import Faults, Simulation, seeds
+from tests.simulation.processes import digest_in_a_process
 from tests.simulation.workload import HUB, PORT, TracingRecorder, draw_faults, make_hub
 
 SEEDS = 200 if os.environ.get("CHAPPE_PROOF") == "full" else 5
 TOPIC = "topic:news"
+WEBSOCKET_PORT = 7400
+URLS = {"tcp": f"tcp://{HUB}:{PORT}", "websocket": f"ws://{HUB}:{WEBSOCKET_PORT}/ws"}
 CLIENTS = 4
 TROUBLE_S = 120.0
 # Longer than the largest backoff and every patience: whoever can be back is back.
@@ -26,7 +32,8 @@ RECOVERY_S = 120.0
 class Fleet:
     """Some clients that subscribe, publish and send while their network breaks."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, edge: str) -> None:
+        self._url = URLS[edge]
         self.simulation = Simulation(seed)
         self.network = self.simulation.network
         self.trace = self.simulation.trace
@@ -36,12 +43,16 @@ class Fleet:
         self.quiet = False
 
     def run(self) -> Fleet:
-        self.simulation.run(self._live())
+        # picows draws the key of its handshake from the operating system.
+        with patch("os.urandom", self.simulation.entropy):
+            self.simulation.run(self._live())
         return self
 
     async def _live(self) -> None:
         recorder = TracingRecorder(self.trace, self.simulation.loop)
         self.hub = make_hub(self.simulation, recorder, HubOptions())
+        edge = WebSocketEdge(self.hub, Origins([], loopback=True), loop=self.simulation.loop)
+        self.network.listen(edge.protocol, HUB, WEBSOCKET_PORT, None)
         names = [f"c{number}" for number in range(CLIENTS)]
         tasks = [self.network.on_host(name, self._act(name)) for name in names]
         await self._break_things(names)
@@ -90,7 +101,7 @@ class Fleet:
         """Try until it works: only the first connect is not the client's own to repeat."""
         while True:
             connecting = connect(
-                f"tcp://{HUB}:{PORT}",
+                self._url,
                 as_=f"user:{name}",
                 rng=self.simulation.stream(f"{name}/jitter"),
                 options=ClientOptions(backoff_max_s=5.0),
@@ -132,16 +143,21 @@ async def _outcome(request: Any) -> str:
         return str(error)
 
 
-def test_clients_come_back_the_same_way_each_time():
-    runs = [Fleet(2).run() for _ in range(2)]
-    assert runs[0].trace.digest() == runs[1].trace.digest()
-    assert Fleet(3).run().trace.digest() != runs[0].trace.digest()
+@pytest.mark.parametrize("edge", URLS)
+def test_clients_come_back_the_same_way_each_time_and_in_every_process(edge: str):
+    digest = Fleet(2, edge).run().trace.digest()
+    assert Fleet(2, edge).run().trace.digest() == digest
+    assert Fleet(3, edge).run().trace.digest() != digest
+    expression = f"tests.simulation.test_client.Fleet(2, {edge!r})"
+    assert digest_in_a_process(expression, "1") == digest
+    assert digest_in_a_process(expression, "4242") == digest
 
 
+@pytest.mark.parametrize("edge", URLS)
 @pytest.mark.parametrize("group", range(5))
-def test_every_client_is_back_with_its_subscriptions_after_any_trouble(group: int):
+def test_every_client_is_back_with_its_subscriptions_after_any_trouble(group: int, edge: str):
     reconnects = 0
     for seed in seeds(SEEDS)[group::5]:
-        fleet = Fleet(seed).run()
+        fleet = Fleet(seed, edge).run()
         reconnects += sum(client.reconnects for client in fleet.clients)
     assert reconnects > 0 or not seeds(SEEDS)[group::5]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,38 +11,23 @@ from chappe.errors import CloseCode
 from chappe.hub.options import HubOptions
 from chappe.simulation import Simulation, seeds
 from tests.simulation.invariants import check, check_now
+from tests.simulation.processes import digest_in_a_process
 from tests.simulation.scripted_client import ScriptedClient
 from tests.simulation.workload import HUB, PORT, TracingRecorder, World, make_hub
 
-ROOT = Path(__file__).parents[2]
 FULL = os.environ.get("CHAPPE_PROOF") == "full"
 SEEDS = 1000 if FULL else 20
 # Seeds are run in groups, so that each group has a time limit of its own.
 GROUPS = 20
-
-_DIGEST = """
-from tests.simulation.workload import World
-print(World({seed}).run().trace.digest())
-"""
-
-
-def _digest_in_a_process(seed: int, hash_seed: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", _DIGEST.format(seed=seed)],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
 
 
 def test_a_seed_gives_the_same_run_each_time_and_in_every_process():
     seed = 11
     digest = World(seed).run().trace.digest()
     assert World(seed).run().trace.digest() == digest
-    assert _digest_in_a_process(seed, "1") == digest
-    assert _digest_in_a_process(seed, "4242") == digest
+    expression = f"tests.simulation.workload.World({seed})"
+    assert digest_in_a_process(expression, "1") == digest
+    assert digest_in_a_process(expression, "4242") == digest
 
 
 def test_different_seeds_give_different_runs():

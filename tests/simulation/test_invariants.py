@@ -1,4 +1,4 @@
-"""The invariants are tested too: each planted fault in the hub must be caught within a few seeds."""
+"""The invariants are tested too: each fault planted in the hub is caught within a few seeds."""
 
 from __future__ import annotations
 

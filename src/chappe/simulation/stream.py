@@ -21,6 +21,21 @@ Endpoint = tuple[str, int]
 Readable = bytes | bytearray | memoryview
 
 
+class SimulatedSocket:
+    """Stands in for the socket of a transport: takes options, and has no descriptor to write to."""
+
+    def fileno(self) -> int:
+        """Tell that there is none, as a closed socket does."""
+        return -1
+
+    def setsockopt(self, *option: object) -> None:
+        """Take any option; none matters here."""
+
+    def getsockopt(self, *option: object) -> int:
+        """Every option is off."""
+        return 0
+
+
 class StreamTransport(_FlowControlMixin):
     """One end of a stream.
 
@@ -34,7 +49,8 @@ class StreamTransport(_FlowControlMixin):
     def __init__(
         self, network: Network, local: Endpoint, remote: Endpoint, context: Context
     ) -> None:
-        super().__init__({"sockname": local, "peername": remote}, network.loop)
+        extra = {"sockname": local, "peername": remote, "socket": SimulatedSocket()}
+        super().__init__(extra, network.loop)
         self.network = network
         self.local = local
         self.remote = remote
@@ -55,8 +71,6 @@ class StreamTransport(_FlowControlMixin):
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         """Connect the protocol."""
-        if isinstance(protocol, asyncio.BufferedProtocol):
-            raise NotImplementedError("buffered protocols are not simulated")
         self._protocol = protocol
         protocol.connection_made(self)
 
@@ -174,11 +188,7 @@ class StreamTransport(_FlowControlMixin):
     def deliver(self) -> None:
         """Let the protocol have what has arrived, unless it reads no more."""
         while self._inbox and self._is_open_for_reading():
-            data = bytes(self._inbox[:READ_BYTES_MAX])
-            del self._inbox[:READ_BYTES_MAX]
-            self.into.consumed(len(data))
-            self.network.trace.record("data", at=str(self), data=data)
-            self._protocol.data_received(data)
+            self._read_once()
         if self._end is None or not self._is_open_for_reading():
             return
         if self._end is Mark.RESET:
@@ -187,6 +197,21 @@ class StreamTransport(_FlowControlMixin):
             self._eof_received = True
             if not self._protocol.eof_received():
                 self.close()
+
+    def _read_once(self) -> None:
+        buffer: Any = None
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            buffer = memoryview(self._protocol.get_buffer(-1)).cast("B")
+        size = min(len(self._inbox), READ_BYTES_MAX if buffer is None else len(buffer))
+        data = bytes(self._inbox[:size])
+        del self._inbox[:size]
+        self.into.consumed(size)
+        self.network.trace.record("data", at=str(self), data=data)
+        if buffer is None:
+            self._protocol.data_received(data)
+        else:
+            buffer[:size] = data
+            self._protocol.buffer_updated(size)
 
     def _is_open_for_reading(self) -> bool:
         return not (self._paused or self._closing or self._protocol is None)
