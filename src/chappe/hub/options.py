@@ -17,7 +17,7 @@ def _refuse_negative(where: str, options: msgspec.Struct) -> None:
             raise ConfigError(f"hub.{where}.{name}: must not be below 0")
 
 
-class Quota(msgspec.Struct, frozen=True, kw_only=True):
+class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one app may use of a node; 0 means no bound of its own."""
 
     connections: int = 0
@@ -28,7 +28,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
         _refuse_negative("quota", self)
 
 
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
+class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one session may send; 0 means no bound."""
 
     messages_per_s: int = 0
@@ -38,7 +38,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
         _refuse_negative("rate", self)
 
 
-class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
+class HubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a hub treats its sessions."""
 
     # H4: five seconds, three missed.

@@ -71,6 +71,7 @@ class Node:
             recorder=self.recorder,
             accept_counters=self.accept_counters,
             addresses=self.addresses,
+            options=options.http,
         )
         self._ports: dict[str, int] = {}
 

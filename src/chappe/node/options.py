@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from chappe.access.token import Key
+from chappe.edge.http.options import HttpOptions
 from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
 from chappe.wire.limits import Limits
@@ -51,6 +52,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tls: Tls | None = None
     access: Access = Access()
     hub: HubOptions = HubOptions()
+    http: HttpOptions = HttpOptions()
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
@@ -87,7 +89,7 @@ def load_options(
     """Build the options; later sources win. Raises ConfigError naming the option."""
     values: dict[str, Any] = _read(file) if file else {}
     names = [f.encode_name for f in msgspec.structs.fields(NodeOptions)]
-    scalars = {n for n in names if n not in ("tls", "access", "hub", "limits")}
+    scalars = {n for n in names if n not in ("tls", "access", "hub", "http", "limits")}
     for name in scalars:
         text = environment.get(ENVIRONMENT_PREFIX + name.upper())
         if text is not None:

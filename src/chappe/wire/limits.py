@@ -7,7 +7,7 @@ import msgspec
 from chappe.errors import ConfigError
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on what a peer may send."""
 
     # A whole frame, envelope included. As NATS: large enough for any event, small enough that a

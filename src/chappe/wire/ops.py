@@ -167,17 +167,17 @@ class Respond(PayloadOp, tag="respond"):
 class Reply(Op, tag="reply"):
     """The hub's answer to the op with that id."""
 
-    id: int
+    id: Int64
     ok: bool
     error: str | None = None
     reason: str | None = None
     outcome: str | None = None
-    message: str | int | None = None
+    message: str | Int64 | None = None
     session: str | None = None
     heartbeat_s: float | None = None
-    v: int | None = None
+    v: Int64 | None = None
     online: bool | None = None
-    nodes: int | None = None
+    nodes: Int64 | None = None
     verdicts: dict[str, str] | None = None
     data: Raw | UnsetType = UNSET
     data64: str | None = None
@@ -189,7 +189,7 @@ class Delivery(Op, tag="message"):
     message: str | Int64 = ""
     from_: str = field(name="from", default="")
     to: str = ""
-    ts: int = 0
+    ts: Int64 = 0
     data: Raw | UnsetType = UNSET
     data64: str | None = None
 
@@ -204,20 +204,20 @@ class Error(Op, tag="error"):
 class Dropped(Op, tag="dropped"):
     """How many topic messages this session lost because it read too slowly."""
 
-    n: int = 0
+    n: Int64 = 0
 
 
 class Reconnect(Op, tag="reconnect"):
     """The hub is going away; come back, here or elsewhere, after a moment."""
 
     reason: str = ""
-    after_ms: int = 0
+    after_ms: Int64 = 0
 
 
 class Closed(Op, tag="closed"):
     """The last op of a session where the transport has no close frame of its own."""
 
-    code: int = 1000
+    code: Int64 = 1000
     reason: str = ""
 
 

@@ -46,10 +46,9 @@ def encode_frame(first_byte: int, payload: bytes) -> bytes:
     return struct.pack("!BBQ", first_byte, 127, size) + payload
 
 
-def encode_close(code: int, reason: str) -> bytes:
-    """A close frame; the reason is cut to what fits, at a character's end."""
-    text = reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()
-    return encode_frame(FIN | CLOSE, code.to_bytes(2, "big") + text)
+def close_reason(reason: str) -> bytes:
+    """The reason of a close frame, cut to what fits behind the code, at a character's end."""
+    return reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()
 
 
 def check_close(payload: bytes) -> tuple[int, str]:

@@ -7,7 +7,7 @@ import msgspec
 from chappe.errors import ConfigError
 
 
-class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the HTTP edge treats its connections."""
 
     # A stranger that sends its headers byte by byte holds a descriptor for this long, no longer.
