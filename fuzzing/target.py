@@ -1,0 +1,224 @@
+"""Targets: what reads strangers' bytes, with examples of good ones."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jwt
+import msgspec
+
+from chappe.access.token import AUDIENCE, Key, TokenAuthenticator
+from chappe.address import parse_address
+from chappe.clock import SystemClock
+from chappe.errors import BadRequest, ChappeError, Forbidden, RemoteProtocolError
+from chappe.message import Message
+from chappe.wire import packed, text
+from chappe.wire.limits import Limits
+from chappe.wire.ops import (
+    CLIENT_OPS,
+    Fetch,
+    Hello,
+    Op,
+    Ping,
+    Publish,
+    Raw,
+    Reply,
+    Request,
+    Send,
+    Subscribe,
+)
+from chappe.wire.payload import take_payload
+from chappe.wire.websocket import BINARY, Assembler, check_close, deflate, deflate_answer, inflate
+
+LIMITS = Limits(message_bytes_max=16_384, fragments_max=64, inflated_bytes_max=32_768)
+_OPS: tuple[Op, ...] = (
+    Hello(id=1, as_="user:a", token="t", app="shop"),
+    Ping(id=2),
+    Send(id=3, to=["user:b", "user:c"], data=Raw(b'{"a":[1,"\xc3\xa9"]}'), headers={"h": "v"}),
+    Send(id=4, to="queue:q", data64="AP8=", key="k", tags=["t"], delay_ms=1, producer="p", seq=2),
+    Publish(id=5, to="topic:t", data=Raw(b"null"), reliable=True),
+    Subscribe(id=6, to="topic:t"),
+    Fetch(id=7, to="queue:q", n=2, wait_ms=10, group="g", tags=["t"]),
+    Request(id=8, to="service:s", data=Raw(b"1.5e3")),
+    Reply(id=9, ok=False, error="overload", reason="full", verdicts={"user:b": "ok"}),
+)
+_MESSAGES = [
+    Message(7, "user:a", "user:b", 1_700_000_000_000, b'{"a":1}'),
+    Message(8, 'user:"', "topic:t", 1_700_000_000_000, b"\x00\xff", binary=True),
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, the inputs it accepts, and the errors it declares."""
+
+    name: str
+    read: Callable[[bytes], None]
+    seeds: tuple[bytes, ...]
+    errors: tuple[type[ChappeError], ...]
+    memory_bytes_max: int = 4 * 1024 * 1024
+
+
+def targets() -> list[Target]:
+    """Every target, made anew."""
+    token = _Token()
+    packed_ops = tuple(map(packed.encode_op, _OPS))
+    many = packed.encode_ops(packed_ops)
+    deliveries = tuple(packed.encode_messages(_MESSAGES))
+    protocol = (RemoteProtocolError,)
+    return [
+        Target(
+            "text",
+            _read_text,
+            (*map(text.encode_op, _OPS), *text.encode_messages(_MESSAGES)),
+            (RemoteProtocolError, BadRequest),
+        ),
+        Target("packed", _read_packed, (*packed_ops, many, *deliveries), (*protocol, BadRequest)),
+        Target("splitter", _split, tuple(b"\x05" + packed.frame(b) for b in packed_ops), protocol),
+        Target("assembler", _assemble, _RUNS, protocol),
+        Target("inflate", _inflate, _DEFLATED, protocol),
+        Target("close", _close, (b"\x03\xe8bye", b"", b"\x0f\xa0\xc3\xa9"), protocol),
+        Target("deflate-offer", _offer, _OFFERS, ()),
+        Target("address", _address, _ADDRESSES, (BadRequest,)),
+        Target("token", token.verify, token.tokens(), (Forbidden,)),
+        Target("token-header", token.verify_header, token.headers(), (Forbidden,)),
+        Target("claims", token.verify_claims, token.claims(), (Forbidden,)),
+    ]
+
+
+def _read_text(data: bytes) -> None:
+    for read in (text.decode_hub_op, text.decode_client_op):
+        try:
+            op = read(data)
+        except RemoteProtocolError:
+            continue
+        _take(op)
+
+
+def _read_packed(data: bytes) -> None:
+    array = packed.check_version(data)
+    for read in (packed.read_hub_ops, packed.read_client_ops):
+        try:
+            ops = read(array)
+        except RemoteProtocolError:
+            continue
+        for op in ops:
+            _take(op)
+
+
+def _take(op: Op) -> None:
+    """Go on as a hub would: what was read can be written again and read as the same."""
+    if getattr(op, "data64", None) or getattr(op, "data", None):
+        take_payload(op)  # type: ignore[arg-type]
+    encoded = packed.encode_op(op)
+    read = packed.decode_client_op if isinstance(op, CLIENT_OPS) else packed.decode_hub_op
+    assert packed.encode_op(read(encoded)) == encoded
+
+
+def _split(data: bytes) -> None:
+    step = max(1, data[0]) if data else 1
+    splitter = packed.Splitter(LIMITS.message_bytes_max)
+    for at in range(1, len(data), step):
+        for array in splitter.feed(data[at : at + step]):
+            assert len(array) <= LIMITS.message_bytes_max
+
+
+def _assemble(data: bytes) -> None:
+    """Frames of one byte of flags, one byte of length, and as much payload as is left."""
+    assembler = Assembler(LIMITS, deflate=True)
+    while len(data) >= 2:
+        first, size = data[0], data[1]
+        payload, data = data[2 : 2 + size], data[2 + size :]
+        message = assembler.feed(first & 0x3, bool(first & 0x80), first >> 4 & 0x7, payload)
+        assert message is None or len(message[1]) <= LIMITS.inflated_bytes_max
+
+
+def _inflate(data: bytes) -> None:
+    assert len(inflate(data, LIMITS.inflated_bytes_max)) <= LIMITS.inflated_bytes_max
+
+
+def _close(data: bytes) -> None:
+    check_close(data)
+
+
+def _offer(data: bytes) -> None:
+    deflate_answer(data.decode("latin-1"))
+
+
+def _address(data: bytes) -> None:
+    # Half of a surrogate pair stands for each byte that is not UTF-8.
+    address = parse_address(data.decode("utf-8", "surrogateescape"))
+    assert parse_address(str(address)) == address
+
+
+class _Token:
+    """Tokens of a key that only this process knows."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_hex(32)
+        with tempfile.NamedTemporaryFile("w", suffix=".key") as file:
+            file.write(self._secret)
+            file.flush()
+            key = Key(id="k1", file=str(Path(file.name)), app="shop")
+            self._authenticator = TokenAuthenticator([key], SystemClock())
+
+    def claims(self) -> tuple[bytes, ...]:
+        exp = 4_102_444_800
+        base = {"app": "shop", "sub": "user:a", "exp": exp, "aud": AUDIENCE, "jti": "1"}
+        scopes = {"send": ["user:*"], "publish": ["topic:a.*"], "subscribe": [], "admin": ["*"]}
+        return (
+            msgspec.json.encode(base),
+            msgspec.json.encode(base | scopes | {"nbf": 1, "iat": 1}),
+            msgspec.json.encode(base | {"aud": [AUDIENCE, "x"], "exp": float(exp)}),
+        )
+
+    def tokens(self) -> tuple[bytes, ...]:
+        headers = {"kid": "k1"}
+        return tuple(self._sign(claims, headers).encode() for claims in self.claims())
+
+    def verify(self, data: bytes) -> None:
+        self._authenticator.verify(data.decode("utf-8", "replace"))
+
+    def headers(self) -> tuple[bytes, ...]:
+        return (
+            b'{"alg":"HS256","typ":"JWT","kid":"k1"}',
+            b'{"alg":"none","crit":["b64"],"b64":false}',
+        )
+
+    def verify_header(self, data: bytes) -> None:
+        """Anybody can write a header; nothing of it is signed yet when it is read."""
+        header = urlsafe_b64encode(data).rstrip(b"=").decode()
+        rest = self.tokens()[0].decode().split(".", 1)[1]
+        self._authenticator.verify(f"{header}.{rest}")
+
+    def verify_claims(self, data: bytes) -> None:
+        """Whatever was signed, the key's owner may have made a mistake."""
+        self._authenticator.verify(self._sign(data, {"kid": "k1"}))
+
+    def _sign(self, claims: bytes, headers: dict[str, str]) -> str:
+        return jwt.api_jws.encode(claims, self._secret, algorithm="HS256", headers=headers)
+
+
+_DEFLATED = (
+    deflate(b""),
+    deflate(b"hello " * 100),
+    deflate(bytes(30_000)),
+    deflate(bytes(1_000_000)),
+)
+_RUNS = (
+    b"\x81\x05hello",
+    b"\x01\x03hel\x80\x02lo\x82\x01\xff",
+    b"\x01\x01\xc3\x80\x01\xa9",
+    bytes([0xC0 | BINARY, len(_DEFLATED[1])]) + _DEFLATED[1],
+)
+_OFFERS = (
+    b"permessage-deflate",
+    b'permessage-deflate; client_max_window_bits="9"; server_max_window_bits=15',
+    b"x-other; a=b, permessage-deflate; server_no_context_takeover",
+)
+_ADDRESSES = (b"user:alice", b"topic:a.b/c", "room:\u65e5\u672c".encode(), b"key:" + b"x" * 255)
