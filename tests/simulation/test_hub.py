@@ -18,7 +18,7 @@ from tests.simulation.workload import HUB, PORT, TracingRecorder, World, make_hu
 FULL = os.environ.get("CHAPPE_PROOF") == "full"
 SEEDS = 1000 if FULL else 20
 # Seeds are run in groups, so that each group has a time limit of its own.
-GROUPS = 20
+GROUPS = 100 if FULL else 20
 
 
 def test_a_seed_gives_the_same_run_each_time_and_in_every_process():
