@@ -20,6 +20,7 @@ class Peer(asyncio.Protocol):
         self._port = port
         self._splitter = Splitter(1 << 20)
         self.ops: list[Op] = []
+        self.pings = 0
         self.more = asyncio.Event()
         self.gone = asyncio.get_running_loop().create_future()
 
@@ -41,9 +42,11 @@ class Peer(asyncio.Protocol):
         if isinstance(op, Hello):
             if self._port.greets:
                 self.say(Reply(op.id or 0, True, session="s", heartbeat_s=self._port.heartbeat_s))
-        elif isinstance(op, Ping) and self._port.beats:
-            self.say(Pong())
-        elif not isinstance(op, Ping | Pong):
+        elif isinstance(op, Ping):
+            self.pings += 1
+            if self._port.beats:
+                self.say(Pong())
+        elif not isinstance(op, Pong):
             self.ops.append(op)
 
     def say(self, *ops: Op) -> None:

@@ -105,7 +105,8 @@ def test_a_request_that_never_left_failed_for_certain(run):
 def test_a_request_that_was_written_when_the_connection_broke_is_not_sent_again(run):
     async def test():
         notices = Notices()
-        async with peering() as port, to(port, on_notice=notices) as alice:
+        # It fails with the connection, not with its time.
+        async with peering() as port, to(port, on_notice=notices, request_timeout_s=1e6) as alice:
             asking = asyncio.create_task(alice.send("user:b", "once at most"))
             await port.peer.heard(1)
             port.peer.transport.abort()
@@ -292,6 +293,50 @@ def test_a_silent_hub_is_given_up_and_dialled_again(run):  # H4
             assert (await notices.wait(Disconnected)).code == CloseCode.HEARTBEAT_LOST
             await notices.wait(Reconnected)
             await port.peers[0].gone
+
+    run(test())
+
+
+def test_an_idle_client_asks_for_signs_of_life(run):  # H4
+    async def test():
+        notices = Notices()
+        async with peering(heartbeat_s=0.02) as port, to(port, on_notice=notices):
+            # This peer says nothing but what it is asked for.
+            while port.peer.pings < 10:
+                await asyncio.sleep(0.01)
+            assert not notices
+
+    run(test())
+
+
+def test_a_client_that_only_listens_is_heard_of_by_the_hub(run):  # H4
+    async def test():
+        async with peering(heartbeat_s=0.02) as port, to(port) as alice:
+            while port.peer.pings < 5:
+                port.peer.say(delivery(1))
+                await alice.receive()
+
+    run(test())
+
+
+def test_unread_messages_do_not_cost_the_hub_what_was_posted_before_close(run):
+    async def test():
+        bounds = {"inbox_bytes_pause": 1000, "close_timeout_s": 20}
+        async with peering() as port:
+            alice = await to(port, **bounds)
+            peer = port.peer
+            peer.say(*(delivery(n, 10_000) for n in range(500)))
+            while not alice._connection._reading_paused:
+                await asyncio.sleep(0.001)
+            peer.transport.pause_reading()
+            for _ in range(7):
+                alice.post("user:b", b"x" * 1_000_000)
+            closing = asyncio.create_task(alice.close())
+            await asyncio.sleep(0.01)
+            peer.transport.resume_reading()
+            await closing
+            await peer.gone
+            assert [len(op.data) for op in peer.ops] == [1_000_000] * 7
 
     run(test())
 
