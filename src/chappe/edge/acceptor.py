@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from chappe.edge.door import Door
 from chappe.errors import ConfigError
 
 log = structlog.get_logger()
@@ -56,12 +57,13 @@ class Listen(Protocol):
 class AcceptCounters:
     """What accepting met, for `/metrics`."""
 
-    __slots__ = ("accepted", "failed", "pauses")
+    __slots__ = ("accepted", "failed", "pauses", "turned_away")
 
     def __init__(self) -> None:
         self.accepted = 0
         self.failed = 0
         self.pauses = 0
+        self.turned_away = 0
 
 
 class Acceptor:
@@ -75,6 +77,7 @@ class Acceptor:
         port: int,
         tls: ssl.SSLContext | None,
         counters: AcceptCounters,
+        door: Door | None = None,
         tls_timeout_s: float = 10.0,
     ) -> None:
         self._loop = loop
@@ -82,6 +85,7 @@ class Acceptor:
         self._tls = tls
         self._tls_timeout_s = tls_timeout_s
         self._counters = counters
+        self._door = door
         self._opening: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._socket = _listening_socket(host, port)
@@ -98,7 +102,7 @@ class Acceptor:
     def _accept(self) -> None:
         for _ in range(_BATCH):
             try:
-                connection, _ = self._socket.accept()
+                connection, peer = self._socket.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -108,6 +112,10 @@ class Acceptor:
                     raise
                 self._pause(error)
                 return
+            if self._door is not None and not self._door.allow(peer[0]):
+                self._counters.turned_away += 1
+                connection.close()
+                continue
             connection.setblocking(False)
             self._counters.accepted += 1
             task = self._loop.create_task(self._open(connection))

@@ -28,3 +28,8 @@ class App:
         self.topics = ConnectionTable()
         self.message_bucket = Bucket(quota.messages_per_s, now) if quota.messages_per_s else None
         self.byte_bucket = Bucket(quota.bytes_per_s, now) if quota.bytes_per_s else None
+
+    @property
+    def metered(self) -> bool:
+        """Whether its messages or bytes a second are counted."""
+        return self.message_bucket is not None or self.byte_bucket is not None

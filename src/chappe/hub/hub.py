@@ -133,9 +133,14 @@ class Hub:
         return grant
 
     def app(self, name: str) -> App:
-        """The app of that name, made when first seen: names come from verified grants only."""
+        """The app of that name, made by its first session and gone with its last.
+
+        One with a rate stays: leaving and coming back must not fill its buckets.
+        """
         app = self.apps.get(name)
         if app is None:
+            if len(self.apps) >= self.options.apps_max:
+                raise Overload(f"this node holds {self.options.apps_max} apps already")
             quota = self.options.quota_of(name)
             app = self.apps[name] = App(name, quota, self.clock.monotonic())
         return app
@@ -211,6 +216,8 @@ class Hub:
             app.topics.unbind_all(session.topics, session)
         if session.allowances is not None:
             session.allowances.give_back()
+        if not app.sessions and not app.metered:
+            del self.apps[app.name]
         self.recorder.session_closed(app.name, session.address, session.id, session.edge, code)
 
     def drain(self, reason: str, after_ms: int) -> None:

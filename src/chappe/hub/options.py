@@ -57,6 +57,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # A session's own set of topics is memory that a stranger could grow.
     subscriptions_max: int = 10_000
     connections_max: int = 1_000_000
+    apps_max: int = 10_000
     rate: Rate = Rate()
     quota: Quota = Quota()
     quotas: dict[str, Quota] = {}
@@ -71,6 +72,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             "outboxes_bytes_max",
             "subscriptions_max",
             "connections_max",
+            "apps_max",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"hub.{name}: must be above 0")

@@ -15,6 +15,7 @@ from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.clock import Clock, SystemClock
 from chappe.edge.acceptor import AcceptCounters, Acceptor, Listener, ProtocolFactory
+from chappe.edge.door import Door
 from chappe.edge.http.edge import HttpEdge
 from chappe.edge.origin import Origins
 from chappe.edge.tcp import TcpConnection
@@ -43,6 +44,7 @@ class Node:
         self._data = DataFolder(Path(options.data))
         self._listeners: list[Listener] = []
         self.accept_counters = AcceptCounters()
+        self._door = Door(options.access.connects_per_s, self._clock)
         self.recorder = CountingRecorder()
         tokens = TokenAuthenticator(options.access.keys, self._clock)
         authenticator = DevAuthenticator(tokens) if options.dev else tokens
@@ -91,7 +93,13 @@ class Node:
 
     def _listen(self, edge: str, factory: ProtocolFactory, port: int) -> None:
         listener = Acceptor(
-            self._loop, factory, self._options.host, port, self._tls, self.accept_counters
+            self._loop,
+            factory,
+            self._options.host,
+            port,
+            self._tls,
+            self.accept_counters,
+            self._door,
         )
         self._listeners.append(listener)
         self._ports[edge] = listener.port

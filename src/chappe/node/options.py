@@ -27,10 +27,19 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may come in: the keys that sign tokens, and the web pages that may connect."""
+    """Who may come in: the keys that sign tokens, and the web pages that may connect.
+
+    `connects_per_s` bounds how often one network address may try; 0 means no bound, since a
+    company behind one address looks like one caller.
+    """
 
     keys: list[Key] = []
     origins: list[str] = []
+    connects_per_s: float = 0
+
+    def __post_init__(self) -> None:
+        if self.connects_per_s < 0:
+            raise ConfigError("access.connects_per_s: must not be below 0")
 
 
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

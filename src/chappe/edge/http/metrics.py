@@ -49,7 +49,7 @@ class HubCollector(Collector):
         sessions = sessions_by_edge(hub)
         yield _labelled(GaugeMetricFamily, "sessions", "Sessions open now", "edge", sessions)
         for name, documentation, value in (
-            ("apps", "Apps seen since the start", len(apps)),
+            ("apps", "Apps with a session", len(apps)),
             ("endpoints", "Users online", sum(len(app.endpoints) for app in apps)),
             ("topics", "Topics with a subscriber", sum(len(app.topics) for app in apps)),
             ("outbox_held_bytes", "Bytes that wait for slow readers", hub.outboxes.held_bytes),
@@ -75,6 +75,7 @@ class HubCollector(Collector):
             ("accepted", "Connections accepted", self._accepts.accepted),
             ("accept_failures", "Connections lost while opening", self._accepts.failed),
             ("accept_pauses", "Times descriptors ran out", self._accepts.pauses),
+            ("turned_away", "Connections above an address's rate", self._accepts.turned_away),
             ("http_requests", "HTTP requests answered", self._http()["requests"]),
         ):
             yield CounterMetricFamily(f"chappe_{name}", documentation, value=value)

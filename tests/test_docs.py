@@ -1,0 +1,150 @@
+"""The documentation tells the truth: its examples run, its tables are complete."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chappe.access.token import Key
+from chappe.errors import CloseCode, ErrorCode
+from chappe.node.options import NodeOptions, Tls
+from chappe.wire.ops import CODES
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+PAGES = ["README.md", "docs/tutorial.md", "docs/how-to.md"]
+CHAPPE = Path(sys.executable).with_name("chappe")
+DEFAULTS = {
+    "websocket": "ws://127.0.0.1:7400/ws",
+    "http": "http://127.0.0.1:7401",
+    "tcp": "tcp://127.0.0.1:7402",
+}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+PYTHON_BLOCKS = [(page, block) for page in PAGES for block in blocks(page, "python")]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    data = tmp_path_factory.mktemp("node")
+    ports = ("--port", "0", "--http-port", "0", "--tcp-port", "0")
+    with subprocess.Popen(
+        [CHAPPE, "serve", "--dev", *ports, "--data", data],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        word, _, addresses = process.stdout.readline().partition(" ")
+        assert word == "ready"
+        yield json.loads(addresses)
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def here(text: str, node: dict[str, str]) -> str:
+    """An example, aimed at the node of this test."""
+    for edge, address in DEFAULTS.items():
+        text = text.replace(address, node[edge])
+    return text
+
+
+@pytest.mark.parametrize(("page", "block"), PYTHON_BLOCKS, ids=[page for page, _ in PYTHON_BLOCKS])
+def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", here(block, node)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_pages_hold_examples() -> None:
+    assert len(PYTHON_BLOCKS) >= 3
+
+
+def test_the_polling_how_to_works_as_written(node: dict[str, str]) -> None:
+    lines = [line for block in blocks("docs/how-to.md", "sh") for line in block.splitlines()]
+    curls = [line.split("  #")[0] for line in lines if line.startswith("curl")]
+    assert len(curls) == 4
+    session = ""
+    answers = []
+    for curl in curls:
+        url, body = re.findall(r"curl -s (\S+) -d '(.*?)'", curl)[0]
+        url = here(url, node).replace("ID", session)
+        body = body.replace("ID", session).replace("20000", "0")
+        command = [sys.executable, "-c", _POST, url, body]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        answers.append(json.loads(done.stdout))
+        session = session or answers[0]["session"]
+    assert all(answer["ok"] for answer in answers)
+    assert answers[2]["messages"] == []
+
+
+_POST = """
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1], sys.argv[2].encode()).read().decode())
+"""
+
+
+def test_every_op_is_in_the_reference_with_its_code_and_fields() -> None:
+    for op, code in CODES.items():
+        fields = ", ".join(f"`{f.encode_name}`" for f in msgspec.structs.fields(op))
+        assert f"| {code} | `{op.__struct_config__.tag}` | {fields} |" in REFERENCE
+
+
+@pytest.mark.parametrize("code", CloseCode)
+def test_every_close_code_is_in_the_reference_with_what_the_sdk_does(code: CloseCode) -> None:
+    (row,) = re.findall(rf"^\| {code.value} \|.*$", REFERENCE, re.MULTILINE)
+    assert ("reconnects" in row) is code.reconnect
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_every_error_is_in_the_reference(code: ErrorCode) -> None:
+    assert f"| `{code.value}` |" in REFERENCE
+
+
+def options(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for field in msgspec.structs.fields(kind):
+        name = prefix + field.encode_name
+        if name in ("access", "hub", "http", "limits"):
+            yield from options(field.type, f"{name}.")
+        elif name == "tls":
+            yield from options(Tls, "tls.")
+        else:
+            yield name, field.default
+
+
+def test_every_option_is_in_the_reference_with_its_default() -> None:
+    for name, default in options(NodeOptions):
+        (row,) = re.findall(rf"^\| `{re.escape(name)}` \|.*$", REFERENCE, re.MULTILINE)
+        if isinstance(default, bool):
+            assert f"| {str(default).lower()} |" in row
+        elif isinstance(default, int | float | str):
+            assert f"| {default} |" in row
+    for field in Key.__struct_fields__:
+        assert f"`{field}`" in REFERENCE
+
+
+def test_every_metric_is_in_the_reference(node: dict[str, str]) -> None:
+    fetch = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
+    command = [sys.executable, "-c", fetch, node["http"] + "/metrics"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    metrics = re.findall(r"^# HELP (chappe_\w+)", done.stdout, re.MULTILINE)
+    assert metrics
+    for metric in metrics:
+        assert f"| `{metric}` |" in REFERENCE
