@@ -1,5 +1,8 @@
 """One table of codes: what is answered, what closes, and whether to come back."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from chappe import errors
@@ -118,3 +121,13 @@ def test_a_protocol_error_carries_the_code_to_close_with():
     error = RemoteProtocolError("x", CloseCode.MESSAGE_TOO_BIG)
     assert isinstance(error, ProtocolError)
     assert (error.reason, error.close_code) == ("x", 1009)
+
+
+def test_the_reference_lists_every_code_and_whether_to_come_back():
+    reference = (Path(__file__).parent.parent / "docs" / "reference.md").read_text()
+    rows = dict(re.findall(r"^\| (\d{4}) \|[^|]*\| ([^|]*) \|$", reference, re.MULTILINE))
+    assert {int(code) for code in rows} >= {int(code) for code in CloseCode}
+    for code in CloseCode:
+        assert rows[str(int(code))].startswith("reconnects") is code.reconnect, code
+    for error in ErrorCode:
+        assert f"| `{error}` |" in reference

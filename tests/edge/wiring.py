@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import uvloop
 
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.clock import SystemClock
-from chappe.edge.acceptor import AcceptCounters, Acceptor
 from chappe.edge.origin import Origins
 from chappe.edge.websocket import WebSocketEdge
 from chappe.events.recorder import CountingRecorder
@@ -25,21 +22,6 @@ from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
 from chappe.ids import Snowflake
 from chappe.wire.limits import Limits
-
-TEST_TIMEOUT_S = 30.0
-
-
-def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run an async test on a loop of its own, the kind that a node runs on."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        async def bounded() -> None:
-            await asyncio.wait_for(test(*args, **kwargs), TEST_TIMEOUT_S)
-
-        uvloop.run(bounded())
-
-    return run
 
 
 @dataclass
@@ -105,13 +87,13 @@ async def serving(
         protocols.append(edge.protocol())
         return protocols[-1]
 
-    acceptor = Acceptor(loop, protocol, "127.0.0.1", 0, None, AcceptCounters())
-    served = Served(hub, acceptor.port)
+    server = await loop.create_server(protocol, "127.0.0.1", 0)
+    served = Served(hub, server.sockets[0].getsockname()[1])
     hub.start()
     try:
         yield served
     finally:
-        acceptor.close()
+        server.close()
         hub.stop()
         for peer in served.peers:
             peer.writer.transport.abort()

@@ -35,6 +35,7 @@ TOKEN_CHARACTERS_MAX = 8192
 PATTERNS_MAX = 256
 REVOKED_MAX = 100_000
 
+_TIME_MAX = 1e12
 _PATTERN = re.compile(r"\*|[a-z]+:\S*")
 
 
@@ -186,6 +187,8 @@ def _time(claims: dict[str, Any], name: str) -> float:
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Forbidden(f"token: {name} is not a number")
+    if not abs(value) < _TIME_MAX:  # so written, it refuses NaN as well
+        raise Forbidden(f"token: {name} is not a time")
     return float(value)
 
 
