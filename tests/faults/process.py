@@ -1,0 +1,134 @@
+"""A node as its users have it: a process of its own, seen through sockets, signals and files."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
+
+COMMAND = str(Path(sys.executable).with_name("chappe"))
+_STOP_TIMEOUT_S = 30
+# A node that logs one of these met something it did not expect.
+_ALARMS = ("Traceback", "Task exception", "exception was never retrieved", "Warning:")
+
+
+class NodeProcess:
+    """`chappe serve` in a folder of its own, on ports of its own."""
+
+    def __init__(
+        self, folder: Path, config: str = "", *, dev: bool = True, descriptors: int | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.data = folder / "data"
+        self._config = folder / "node.toml"
+        self._config.write_text(config)
+        self._stderr = folder / "stderr"
+        flags = ["--dev"] if dev else []
+        self._command = [COMMAND, "serve", *flags, "--config", str(self._config)]
+        self._command += ["--port", "0", "--http-port", "0", "--tcp-port", "0"]
+        self._command += ["--data", str(self.data)]
+        self._descriptors = descriptors
+        self.start()
+
+    def start(self) -> None:
+        """Start it, anew after a death, and wait until it takes traffic."""
+        descriptors = self._descriptors
+
+        def limit() -> None:
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors or hard, hard))
+
+        with self._stderr.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                preexec_fn=limit,  # noqa: PLW1509, two system calls and no lock
+            )
+        assert self._process.stdout is not None
+        self.first_line = self._process.stdout.readline().decode()
+        if not self.first_line.startswith("ready "):
+            self._process.wait()
+            self._process.stdout.close()
+            raise AssertionError(f"the node did not start:\n{self.log()}")
+        self.addresses: Mapping[str, str] = json.loads(self.first_line.removeprefix("ready "))
+
+    def log(self) -> str:
+        """What it wrote to standard error."""
+        return self._stderr.read_text(errors="replace")
+
+    def resident_bytes(self) -> int:
+        """How much of memory it holds."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    def terminate(self) -> None:
+        """Ask it to drain; do not wait."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+        self._reap()
+
+    def stop(self) -> None:
+        """Drain it, and see that it ends well and has nothing to complain about."""
+        if self._process.returncode is not None:
+            return
+        self.terminate()
+        status = self._reap()
+        assert status == 0, f"exit status {status}:\n{self.log()}"
+        alarms = [alarm for alarm in _ALARMS if alarm in self.log()]
+        assert not alarms, f"the node complained:\n{self.log()}"
+
+    def _reap(self) -> int:
+        try:
+            status = self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise AssertionError(f"the node did not stop:\n{self.log()}") from None
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+        return status
+
+
+class Api:
+    """A node's HTTP API over one connection that stays open."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        parts = urlsplit(node.addresses["http"])
+        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+
+    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Make a request; return its status and body."""
+        self._connection.request(method, path, body)
+        response = self._connection.getresponse()
+        return response.status, response.read()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one sample of `/metrics`; 0 for one that nothing has counted yet."""
+        _, body = self.request("GET", "/metrics")
+        for family in text_string_to_metric_families(body.decode()):
+            for sample in family.samples:
+                if sample.name == f"chappe_{name}" and sample.labels == labels:
+                    return float(sample.value)
+        return 0.0
+
+    def held_bytes(self) -> dict[str, int]:
+        """How much waits for each address, as the node's administrator sees it."""
+        _, body = self.request("GET", "/v1/sessions?limit=1000")
+        return {view["address"]: view["held_bytes"] for view in json.loads(body)["sessions"]}
+
+    def close(self) -> None:
+        self._connection.close()
