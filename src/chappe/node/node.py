@@ -62,7 +62,12 @@ class Node:
         )
         origins = Origins(options.access.origins, loopback=options.dev)
         self._websocket = WebSocketEdge(
-            self.hub, origins, loop=self._loop, deflate=options.deflate, echo=options.dev
+            self.hub,
+            origins,
+            loop=self._loop,
+            deflate=options.deflate,
+            echo=options.dev,
+            handshake_timeout_s=options.handshake_timeout_s,
         )
         self._http = HttpEdge(
             self.hub,
@@ -100,6 +105,7 @@ class Node:
             self._tls,
             self.accept_counters,
             self._door,
+            self._options.handshake_timeout_s,
         )
         self._listeners.append(listener)
         self._ports[edge] = listener.port

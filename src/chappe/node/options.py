@@ -56,6 +56,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Tokens travel in the first frame: without TLS they may be read on the way.
     allow_plaintext: bool = False
     deflate: bool = True
+    # How long a stranger's TLS handshake may take, and then a WebSocket's upgrade.
+    handshake_timeout_s: float = 10.0
     # How long a draining node waits for its clients to leave by themselves.
     drain_s: float = 5.0
     tls: Tls | None = None
@@ -68,6 +70,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in ("port", "http_port", "tcp_port"):
             if not 0 <= getattr(self, name) <= 65_535:
                 raise ConfigError(f"{name}: {getattr(self, name)} is not a port")
+        if self.handshake_timeout_s <= 0:
+            raise ConfigError("handshake_timeout_s: must be above 0")
         if self.drain_s < 0:
             raise ConfigError("drain_s: must not be below 0")
         if self.hub.outbox_bytes_max < 2 * self.limits.message_bytes_max:
