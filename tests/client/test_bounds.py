@@ -213,7 +213,7 @@ def test_a_full_inbox_stops_the_reading_and_loses_nothing(run):
         async with peering() as port, to(port, inbox_bytes_pause=pause) as alice:
             for n in range(count):
                 port.peer.say(delivery(n, size))
-            while not alice._connection._reading_paused:
+            while not alice._connection.deaf:
                 await asyncio.sleep(0.001)
             await asyncio.sleep(0.05)
             held = alice.waiting
@@ -239,7 +239,7 @@ def test_a_client_that_stopped_reading_still_beats_and_is_not_called_silent(run)
                 for n in range(200):
                     await bob.send("user:a", [n, "x" * 100_000])
                 await asyncio.sleep(0.5)
-                assert alice._connection._reading_paused
+                assert alice._connection.deaf
                 assert not notices
                 got = [(await alice.receive()).data[0] for _ in range(200)]
                 assert got == list(range(200))
@@ -269,7 +269,7 @@ def test_a_reconnect_waits_for_room_in_a_full_inbox(run):
         bounds = {"inbox_bytes_pause": 1000, "inbox_bytes_max": 1000}
         async with peering() as port, to(port, on_notice=notices, **bounds) as alice:
             port.peer.say(*(delivery(n) for n in range(20)))
-            while not alice._connection._reading_paused:
+            while not alice._connection.deaf:
                 await asyncio.sleep(0.001)
             alice._connection._attachment.lost(1006, "cut")
             await notices.wait(Disconnected)
@@ -326,7 +326,7 @@ def test_unread_messages_do_not_cost_the_hub_what_was_posted_before_close(run):
             alice = await to(port, **bounds)
             peer = port.peer
             peer.say(*(delivery(n, 10_000) for n in range(500)))
-            while not alice._connection._reading_paused:
+            while not alice._connection.deaf:
                 await asyncio.sleep(0.001)
             peer.transport.pause_reading()
             for _ in range(7):

@@ -22,6 +22,7 @@ from chappe.client.inbox import Inbox
 from chappe.client.link import ABNORMAL, Dial
 from chappe.client.notice import Disconnected, Draining, Dropped, Notice, Reconnected
 from chappe.client.options import ClientOptions
+from chappe.client.pulse import Pulse
 from chappe.errors import CloseCode, ConnectionClosed, Overload, RequestError
 from chappe.message import Message
 
@@ -53,19 +54,18 @@ class Connection:
         self._on_notice = on_notice
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(options.backoff_first_s, options.backoff_max_s, rng)
+        self._pulse = Pulse(
+            self._loop, options.heartbeats_missed_max, self._beat, self._fall_silent
+        )
         self._attachment: Attachment | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._flushing = False
         self._flush_done: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._beat_timer: asyncio.TimerHandle | None = None
         self._leave_timer: asyncio.TimerHandle | None = None
         self._leave_at = 0.0
         self._leaving = False
         self._closing = False
-        self._silent_beats = 0
-        self._spoke = False
-        self._reading_paused = False
         self.inbox = Inbox(
             self._loop, options.inbox_bytes_pause, options.inbox_bytes_max, self.regulate
         )
@@ -132,9 +132,14 @@ class Connection:
             bodies = self._conversation.take(_CHUNK_BYTES)
             if not bodies:
                 break
-            self._spoke = True
+            self._pulse.spoke = True
             attachment.link.write(bodies)
         self._tell_flushed()
+
+    @property
+    def deaf(self) -> bool:
+        """Whether the link is not read now, because the inbox is full."""
+        return self._pulse.deaf
 
     @property
     def crowded(self) -> bool:
@@ -164,7 +169,7 @@ class Connection:
 
     def received(self, body: bytes) -> None:
         """The link brought an op."""
-        self._silent_beats = 0
+        self._pulse.missed = 0
         inbox = self.inbox
         for event in self._conversation.receive(body):
             if event.__class__ is Message:
@@ -175,7 +180,7 @@ class Connection:
 
     def heard(self) -> None:
         """The link brought a sign of life."""
-        self._silent_beats = 0
+        self._pulse.missed = 0
 
     def regulate(self) -> None:
         """Stop reading when the inbox is full, or crowded and no reply is awaited; or read on."""
@@ -183,8 +188,8 @@ class Connection:
         if attachment is None or attachment.link is None or attachment.gone.done():
             return
         pause = inbox.full or (inbox.crowded and not self._conversation.awaiting)
-        if pause != self._reading_paused:
-            self._reading_paused = pause
+        if pause != self._pulse.deaf:
+            self._pulse.deaf = pause
             if pause:
                 attachment.link.pause_reading()
             else:
@@ -231,8 +236,6 @@ class Connection:
         """Make a link and a session on it; raises OSError, ConnectionClosed or RequestError."""
         attachment = Attachment(self, self._loop)
         self._attachment = attachment
-        self._reading_paused = False
-        self._silent_beats = 0
         established = False
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
@@ -245,13 +248,13 @@ class Connection:
         finally:
             if not established:
                 self._detach()
-        self._beat_timer = self._loop.call_later(self._conversation.heartbeat_s, self._beat)
+        self._pulse.start(self._conversation.heartbeat_s)
         self.flush_soon()
 
     def _detach(self) -> None:
-        for timer in (self._beat_timer, self._leave_timer):
-            if timer is not None:
-                timer.cancel()
+        self._pulse.stop()
+        if self._leave_timer is not None:
+            self._leave_timer.cancel()
         self._leaving = False
         if self._attachment is not None:
             self._attachment.release()
@@ -330,25 +333,13 @@ class Connection:
         if due is not None:
             self._deadline = self._loop.call_at(due, self._expire)
 
-    def _beat(self) -> None:
-        """Once per interval: speak if this side was silent, and give up a silent hub (H4)."""
-        attachment = self._attachment
-        if attachment is None:
-            return
-        self._beat_timer = self._loop.call_later(self._conversation.heartbeat_s, self._beat)
-        if self._reading_paused:
-            # Deaf by choice: stay alive for the hub, and ask for nothing.
-            self._silent_beats = 0
-            self._conversation.beat(answer=False)
-            self.flush()
-            return
-        self._silent_beats += 1
-        if self._silent_beats > self._options.heartbeats_missed_max:
-            attachment.lost(CloseCode.HEARTBEAT_LOST, "the hub was not heard of in time")
-        elif self._silent_beats > 1 or not self._spoke:
-            self._conversation.beat(answer=True)
-            self.flush()
-        self._spoke = False
+    def _beat(self, answer: bool) -> None:
+        self._conversation.beat(answer=answer)
+        self.flush()
+
+    def _fall_silent(self) -> None:
+        if self._attachment is not None:
+            self._attachment.lost(CloseCode.HEARTBEAT_LOST, "the hub was not heard of in time")
 
     def _prepare_to_leave(self, after_s: float) -> None:
         delay_s = self._backoff.stretch_s(after_s)
@@ -359,7 +350,7 @@ class Connection:
 
     def _leave(self) -> None:
         """Finish what is in flight, then go; a client that cannot read yet goes later."""
-        if self._reading_paused:
+        if self._pulse.deaf:
             self._leave_timer = self._loop.call_later(self._options.close_timeout_s, self._leave)
             return
         self._leaving = True
