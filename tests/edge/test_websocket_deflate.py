@@ -8,7 +8,8 @@ from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFact
 
 from chappe.wire.limits import Limits
 from chappe.wire.websocket import deflate, inflate
-from tests.edge.wiring import masked, on_loop, serving
+from tests.edge.wiring import masked, serving
+from tests.loop import on_loop
 
 OFFER = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
 CONTINUATION, TEXT, BINARY = 0x0, 0x1, 0x2

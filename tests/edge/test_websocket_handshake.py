@@ -5,7 +5,8 @@ import asyncio
 import pytest
 import websockets
 
-from tests.edge.wiring import masked, on_loop, serving
+from tests.edge.wiring import masked, serving
+from tests.loop import on_loop
 
 KEY_ANSWER = b"ICX+Yqv66kxgM0FcWaLWlFLwTAI="  # of sixteen zero bytes, RFC 6455 4.2.2
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from chappe.wire.limits import Limits
-from tests.edge.wiring import header, masked, on_loop, serving
+from tests.edge.wiring import header, masked, serving
+from tests.loop import on_loop
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 SMALL = Limits(message_bytes_max=1000, fragments_max=8, inflated_bytes_max=2000)
