@@ -52,7 +52,9 @@ class TcpConnection(asyncio.Protocol):
                     ops.append(Malformed(error.reason))
         except RemoteProtocolError as error:
             ops.append(Malformed(error.reason, error.close_code))
-        if ops:
+        if len(ops) == 1:
+            self._hub.receive(session, ops[0])
+        elif ops:
             self._hub.receive_all(session, ops)
 
     def pause_writing(self) -> None:

@@ -1,7 +1,8 @@
 """Heartbeats: who has not been heard of, and whose time is over (H4).
 
 Sessions are looked at in slices spread over the interval: a sweep of a hundred thousand at once
-would stall everybody's messages.
+would stall everybody's messages. A session keeps its slice for life, so that its beats are exactly
+one interval apart however many others come and go.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ class Heartbeat:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sessions: dict[str, Session],
         interval_s: float,
         beat: Callable[[Session], None],
     ) -> None:
         self._loop = loop
-        self._sessions = sessions
         self._step_s = interval_s / _SLICES
         self._beat = beat
-        self._due: list[Session] = []
-        self._slice = 0
-        self._size = 0
+        self._slices: list[list[Session]] = [[] for _ in range(_SLICES)]
+        self._next = 0  # the slice of the next session
+        self._now = 0  # the slice whose beat it is
         self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, session: Session) -> None:
+        """Watch a session until it is closed."""
+        self._slices[self._next].append(session)
+        self._next = (self._next + 1) % _SLICES
 
     def start(self) -> None:
         """Begin to sweep."""
@@ -47,10 +51,8 @@ class Heartbeat:
 
     def _step(self) -> None:
         self._timer = self._loop.call_later(self._step_s, self._step)
-        if self._slice == 0:
-            self._due = list(self._sessions.values())
-            self._size = -(-len(self._due) // _SLICES)
-        for session in self._due[self._slice * self._size : (self._slice + 1) * self._size]:
+        for session in self._slices[self._now]:
             if not session.closed:
                 self._beat(session)
-        self._slice = (self._slice + 1) % _SLICES
+        self._slices[self._now] = [s for s in self._slices[self._now] if not s.closed]
+        self._now = (self._now + 1) % _SLICES

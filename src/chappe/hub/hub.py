@@ -71,7 +71,7 @@ class Hub:
         self.outboxes = Outboxes(options, recorder, self._ensure_tick, self.close)
         self.fanout = FanOut(self.outboxes, recorder)
         self._requests = Requests(self)
-        self._heartbeat = Heartbeat(loop, self.sessions, options.heartbeat_s, self._beat)
+        self._heartbeat = Heartbeat(loop, options.heartbeat_s, self._beat)
         self.receive = self._requests.carry_out
         self.receive_all = self._requests.carry_out_all
 
@@ -110,6 +110,7 @@ class Hub:
         if lease_s is not None:
             session.beats_max = max(1, round(lease_s / self.options.heartbeat_s))
         self.sessions[session.id] = session
+        self._heartbeat.add(session)
         self._greeting[session] = self.clock.monotonic()
         return session
 

@@ -6,8 +6,9 @@ the bytes are shared by all sessions that name it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
 
 from chappe.message import Message
 from chappe.wire import packed, text
@@ -20,6 +21,7 @@ from chappe.wire.websocket import (
     TEXT,
     deflate,
     encode_frame,
+    frame_head,
 )
 
 
@@ -49,31 +51,28 @@ class Encoding:
         return f"<Encoding {self.name}>"
 
 
-def _framed(name: str, form: str, frame: Callable[[bytes], bytes]) -> Encoding:
-    body = text if form == "text" else packed
-
+def _framed(name: str, form: ModuleType, frame: Callable[[bytes], bytes]) -> Encoding:
     def messages(run: Sequence[Message]) -> bytes:
-        return b"".join([frame(each) for each in body.encode_messages(run)])
+        return b"".join([frame(body) for body in form.encode_messages(run)])
 
     return Encoding(
         name,
-        lambda op: frame(body.encode_op(op)),
+        lambda op: frame(form.encode_op(op)),
         messages,
-        lambda request, message: frame(body.encode_accepted(request, message)),
+        lambda request, message: frame(form.encode_accepted(request, message)),
     )
 
 
-def _websocket(opcode: int) -> Callable[[bytes], bytes]:
-    first = FIN | opcode
-    pack = struct.Struct("!BBH").pack
-
-    def frame(body: bytes) -> bytes:
-        size = len(body)
-        if 126 <= size < 65_536:  # nearly every frame: spared the general case's questions
-            return pack(first, 126, size) + body
-        return encode_frame(first, body)
-
-    return frame
+def _websocket_text() -> Encoding:
+    """The commonest of all, where a frame's head is made with the body instead of before it."""
+    plain = _framed("websocket-text", text, partial(encode_frame, FIN | TEXT))
+    head = partial(frame_head, FIN | TEXT)
+    return Encoding(
+        plain.name,
+        plain.op,
+        lambda run: b"".join(text.encode_messages(run, head)),
+        plain.accepted,
+    )
 
 
 def _deflated(opcode: int) -> Callable[[bytes], bytes]:
@@ -90,11 +89,11 @@ def _event(body: bytes) -> bytes:
     return b"data: " + body.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"
 
 
-WEBSOCKET_TEXT = _framed("websocket-text", "text", _websocket(TEXT))
-WEBSOCKET_PACKED = _framed("websocket-packed", "packed", _websocket(BINARY))
-WEBSOCKET_TEXT_DEFLATED = _framed("websocket-text-deflated", "text", _deflated(TEXT))
-WEBSOCKET_PACKED_DEFLATED = _framed("websocket-packed-deflated", "packed", _deflated(BINARY))
-STREAM = _framed("stream", "packed", packed.frame)
+WEBSOCKET_TEXT = _websocket_text()
+WEBSOCKET_PACKED = _framed("websocket-packed", packed, partial(encode_frame, FIN | BINARY))
+WEBSOCKET_TEXT_DEFLATED = _framed("websocket-text-deflated", text, _deflated(TEXT))
+WEBSOCKET_PACKED_DEFLATED = _framed("websocket-packed-deflated", packed, _deflated(BINARY))
+STREAM = _framed("stream", packed, packed.frame)
 # Items of a JSON array: whoever answers a poll puts the brackets around them.
-JSON_ITEMS = _framed("json-items", "text", lambda body: body + b",")
-EVENT_STREAM = _framed("event-stream", "text", _event)
+JSON_ITEMS = _framed("json-items", text, lambda body: body + b",")
+EVENT_STREAM = _framed("event-stream", text, _event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Union
 
 import msgspec
@@ -38,28 +38,58 @@ def decode_hub_op(data: bytes) -> Op:
         raise refusal(error) from None
 
 
-def encode_messages(messages: Sequence[Message]) -> list[bytes]:
-    """Each message as its receiver sees it.
+def _no_head(size: int) -> bytes:
+    return b""
 
-    Formatted by hand, three times as fast as the general encoder. Messages of one run mostly share
-    sender, receiver and time, so that part is made once and used again while it holds.
+
+def encode_messages(
+    messages: Sequence[Message], head: Callable[[int], bytes] = _no_head
+) -> list[bytes]:
+    """Each message as its receiver sees it, behind what `head` makes of its size.
+
+    By hand, five times as fast as the general encoder: messages of one run mostly share sender,
+    receiver, time and size, so a template is made for the first and filled in for the others.
     """
     encoded = []
-    sender = to = ""
-    ts_ms = -1
-    middle = b""
+    template, sender, to, ts_ms, size, id_end = b"", "", "", -1, -1, 0
     for message in messages:
-        if message.sender != sender or message.ts_ms != ts_ms or message.to != to:
-            sender, to, ts_ms = message.sender, message.to, message.ts_ms
-            middle = b'","from":%b,"to":%b,"ts":%d,"data' % (_encode(sender), _encode(to), ts_ms)
         payload = message.payload
-        encoded.append(
-            b'{"op":"message","message":"%d%b":%b}' % (message.id, middle, payload)
-            if not message.binary
-            else b'{"op":"message","message":"%d%b64":"%b"}'
-            % (message.id, middle, b64encode(payload))
-        )
+        if (
+            len(payload) != size
+            or message.sender != sender
+            or message.to != to
+            or message.ts_ms != ts_ms
+            or message.id >= id_end
+            or message.binary
+        ):
+            if message.binary:
+                encoded.append(_binary(message, head))
+                continue
+            size, sender, to, ts_ms = len(payload), message.sender, message.to, message.ts_ms
+            id_end = int(10 ** len(str(message.id)))
+            template = _template(sender, to, ts_ms, b"")
+            length = len(template % (message.id, payload))
+            template = _template(sender, to, ts_ms, head(length))
+        encoded.append(template % (message.id, payload))
     return encoded
+
+
+def _template(sender: str, to: str, ts_ms: int, head: bytes) -> bytes:
+    """A frame with holes for the id and the payload; a per cent sign elsewhere is doubled."""
+    middle = b'","from":%b,"to":%b,"ts":%d,"data":' % (_encode(sender), _encode(to), ts_ms)
+    start = head + b'{"op":"message","message":"'
+    return start.replace(b"%", b"%%") + b"%d" + middle.replace(b"%", b"%%") + b"%b}"
+
+
+def _binary(message: Message, head: Callable[[int], bytes]) -> bytes:
+    body = b'{"op":"message","message":"%d","from":%b,"to":%b,"ts":%d,"data64":"%b"}' % (
+        message.id,
+        _encode(message.sender),
+        _encode(message.to),
+        message.ts_ms,
+        b64encode(message.payload),
+    )
+    return head(len(body)) + body
 
 
 def encode_accepted(request: int, message: int) -> bytes:

@@ -33,17 +33,23 @@ DEFLATE_BYTES_MIN = 256
 _DEFLATE_TAIL = b"\x00\x00\xff\xff"
 
 _CLOSE_CODES = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
+_HEAD_16 = struct.Struct("!BBH")
+_HEAD_64 = struct.Struct("!BBQ")
 _utf8 = codecs.getincrementaldecoder("utf-8")
 
 
 def encode_frame(first_byte: int, payload: bytes) -> bytes:
     """A frame of a server: opcode and flags as given, not masked."""
-    size = len(payload)
+    return frame_head(first_byte, len(payload)) + payload
+
+
+def frame_head(first_byte: int, size: int) -> bytes:
+    """What stands before a payload of that size."""
     if size < 126:
-        return b"%c%c%b" % (first_byte, size, payload)
+        return bytes((first_byte, size))
     if size < 65_536:
-        return struct.pack("!BBH", first_byte, 126, size) + payload
-    return struct.pack("!BBQ", first_byte, 127, size) + payload
+        return _HEAD_16.pack(first_byte, 126, size)
+    return _HEAD_64.pack(first_byte, 127, size)
 
 
 def close_reason(reason: str) -> bytes:

@@ -111,8 +111,8 @@ class HttpEdge:
             counters={
                 "opened": dict(kept.opened),
                 "closed": {str(code): count for code, count in kept.closed.items()},
-                "messages": dict(kept.messages),
-                "deliveries": dict(kept.deliveries),
+                "messages": kept.messages,
+                "deliveries": kept.deliveries,
                 "refusals": dict(kept.refusals),
                 "drops": dict(kept.drops),
             },
