@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
@@ -136,9 +137,10 @@ def dial(edge: str) -> Dialler:
     return to
 
 
-@pytest.fixture
-def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Run a test's coroutine, and see to it that it leaves no task behind."""
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Run a test's coroutine on both kinds of loop, and see that it leaves no task behind."""
+    start = uvloop.run if request.param == "uvloop" else asyncio.run
 
     async def watched(test: Awaitable[Any]) -> Any:
         async with asyncio.timeout(30):
@@ -150,4 +152,4 @@ def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
         assert not {task for task in left if not task.done()}
         return result
 
-    return lambda test: asyncio.run(watched(test))
+    return lambda test: start(watched(test))

@@ -357,14 +357,3 @@ def test_iteration_ends_when_the_client_is_closed(run, dial):
                 alice.post("user:a", 4)
 
     run(test())
-
-
-def test_a_client_runs_on_uvloop(dial):
-    import uvloop
-
-    async def test():
-        async with serving() as service, dial(service, "a") as alice:
-            await alice.send("user:a", b"\x01")
-            assert (await alice.receive()).data == b"\x01"
-
-    uvloop.run(test())

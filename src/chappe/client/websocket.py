@@ -100,11 +100,6 @@ class WebSocketDial:
         return link
 
 
-def _short(reason: str) -> bytes:
-    """A close reason cut to what fits, at a character's end."""
-    return reason.encode()[: wire.CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()
-
-
 def _refusal(error: WSInvalidStatusError) -> ConnectionClosed:
     """What an answer other than 101 means: come again later, or not at all."""
     status = int(error.response.status) if error.response is not None else 0
@@ -215,7 +210,7 @@ class WebSocketLink(WSListener):
         if self._closing or self._transport is None:
             return
         self._closing = True
-        payload = code.to_bytes(2, "big") + _short(reason)
+        payload = code.to_bytes(2, "big") + wire.close_reason(reason)
         self._write_frame(wire.FIN | wire.CLOSE, payload)
 
     def _hang_up(self) -> None:
