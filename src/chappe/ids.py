@@ -26,8 +26,6 @@ RESERVE_MS = 60_000
 
 _TIME_SHIFT = NODE_BITS + SEQUENCE_BITS
 _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
-# A block lies within one millisecond.
-BLOCK_MAX = _SEQUENCE_MASK
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -101,16 +99,6 @@ class Snowflake:
             value = self.last + 1
         self.last = value
         return value
-
-    def block(self, size: int) -> range:
-        """Give consecutive ids at once; those not used are lost."""
-        first = self.last + 1
-        assert size <= BLOCK_MAX
-        if (first & _SEQUENCE_MASK) + size > _SEQUENCE_MASK:
-            self._move_to(max(self._wall_ms() - EPOCH_MS, self._reservation.now + 1))
-            first = self.last + 1
-        self.last = first + size - 1
-        return range(first, first + size)
 
     def tick(self) -> int:
         """Look at the clock once for all ids given until the next tick.

@@ -108,7 +108,8 @@ class FanOut:
             if session.paused or session.backlog is not None:
                 # Some other session of the receiver has taken them; this one takes what it can.
                 for message in messages:
-                    outboxes.put_promised(session, encoding.message(message))
+                    if not outboxes.put_promised(session, encoding.message(message)):
+                        outboxes.miss(session)
                 continue
             outbox = session.outbox
             if not outbox:

@@ -108,6 +108,13 @@ class Outboxes:
         self._evict()
         return not session.closed
 
+    def miss(self, session: Session) -> None:
+        """A session had no room for a message that another of the same receiver took: say so, to
+        whoever reads it again."""
+        if not session.closed:
+            session.dropped += 1
+            self._recorder.dropped(session.app.name, "slow_device", 1)
+
     def flush(self) -> None:
         """Write what the tick brought, once per session."""
         dirty, self.dirty = self.dirty, []
@@ -117,7 +124,14 @@ class Outboxes:
             if session.paused or session.backlog is not None:
                 self._settle(session)
                 continue
-            data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+            if len(outbox) == 1:
+                data = outbox[0]
+            elif outbox:
+                data = b"".join(outbox)
+            else:
+                # Closed since, and its transport may be gone: to write, if only nothing, would
+                # raise there and leave everybody behind it in the list without their bytes.
+                continue
             if len(data) > bytes_max:
                 self._settle(session)
                 continue

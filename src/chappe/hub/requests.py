@@ -15,7 +15,6 @@ from chappe.address import parse_address
 from chappe.errors import BadRequest, Forbidden, Overload, RequestError, Unreachable
 from chappe.hub.fanout import RUN_MESSAGES_MAX
 from chappe.hub.grant import EVERYTHING
-from chappe.ids import BLOCK_MAX
 from chappe.message import Message
 from chappe.wire.ops import (
     PACKED,
@@ -40,8 +39,9 @@ if TYPE_CHECKING:
     from chappe.hub.hub import Hub
     from chappe.hub.session import Session
 
-# The ops that bring a message, in both forms.
-_MESSAGE_OPS = frozenset({Send, Publish, PACKED[Send], PACKED[Publish]})
+# The ops that bring a message, in both forms: to a single receiver, and to a topic.
+_SENDS = frozenset({Send, PACKED[Send]})
+_PUBLISHES = frozenset({Publish, PACKED[Publish]})
 
 Handler = Callable[["Session", Any], None]
 Handlers = Mapping[type, Handler]
@@ -55,9 +55,12 @@ class Requests:
         self._outboxes = hub.outboxes
         self._fanout = hub.fanout
         self._next_id = hub.ids.next
-        self._block = hub.ids.block
-        always: dict[type[Op], Handler] = {Ping: self._ping, Pong: self._pong}
-        self.greeting = _both_forms({Hello: self._hello, **always})
+        always: dict[type[Op], Handler] = {
+            Ping: self._ping,
+            Pong: self._pong,
+            Malformed: hub.malformed,
+        }
+        self.greeting = _both_forms({**always, Hello: self._hello})
         self.serving = _both_forms(
             {
                 **always,
@@ -75,16 +78,14 @@ class Requests:
         if not self._hub.ticking:
             self._hub.begin_tick()
         session.beats_missed = 0
+        handler = session.handlers.get(op.__class__)
+        if handler is None:
+            self._refuse(session, op, self._not_served(session, op))
+            return
         try:
-            session.handlers[op.__class__](session, op)
+            handler(session, op)
         except RequestError as error:
             self._refuse(session, op, error)
-        except KeyError:
-            # Raised by the table alone: handlers look up with `get`.
-            if op.__class__ is Malformed:
-                self._hub.malformed(session, op)
-            else:
-                self._refuse(session, op, self._not_served(session, op))
 
     def carry_out_all(self, session: Session, ops: list[Any]) -> None:
         """Do what a batch of ops asks for, in order.
@@ -92,8 +93,7 @@ class Requests:
         Clients that pipeline send one message after the other to the same address. The first goes
         the ordinary way; those behind it join its run here, without a call for each.
         """
-        fanout = self._fanout
-        new_id = self._ids_for(len(ops))
+        fanout, new_id = self._fanout, self._next_id
         address, now_ms, to, kind = session.address, 0, "", None
         join = fanout.messages.append
         for op in ops:
@@ -112,15 +112,12 @@ class Requests:
             if session.closed:
                 return
             joins = fanout.sender is session and session.allowances is None
-            kind = op.__class__ if joins and op.__class__ in _MESSAGE_OPS else None
+            joining = _SENDS if fanout.promised else _PUBLISHES
+            kind = op.__class__ if joins and op.__class__ in joining else None
             address, now_ms, to = session.address, self._hub.now_ms, fanout.to
             join = fanout.messages.append
         if len(fanout.messages) >= RUN_MESSAGES_MAX:
             fanout.settle()
-
-    def _ids_for(self, ops: int) -> Callable[[], int]:
-        """A cheap source of ids for a batch; one too large for a block is given ids one by one."""
-        return iter(self._block(ops)).__next__ if ops <= BLOCK_MAX else self._next_id
 
     def _send(self, session: Session, op: Send) -> None:
         to = op.to
@@ -135,16 +132,20 @@ class Requests:
             session.allowances.spend(len(payload))
         fanout = self._fanout
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
-        if to == fanout.to and session.app is fanout.app:
+        # What may be sent may not be published: a run to a topic is not one to join here.
+        if to == fanout.to and session.app is fanout.app and fanout.promised:
             fanout.add(message)
-        else:
-            self._deliver(session.app, message)
-        fanout.sender = session
+            fanout.sender = session
+        elif self._deliver(session.app, message):
+            fanout.sender = session
         if op.id is not None:
             self._outboxes.put(session, session.encoding.accepted(op.id, message.id))
 
-    def _deliver(self, app: App, message: Message) -> None:
-        """Put a message into the outboxes of its receiver's sessions: `ok` if one takes it (H5)."""
+    def _deliver(self, app: App, message: Message) -> bool:
+        """Put a message into the outboxes of its receiver's sessions: `ok` if one takes it (H5).
+
+        Returns whether that began a run, which more of the same may join.
+        """
         to = message.to
         receivers = app.endpoints.get(to)
         if receivers is None:
@@ -156,7 +157,7 @@ class Requests:
             if not receiver.paused and receiver.backlog is None:
                 self._fanout.begin(app, to, receivers, promised=True)
                 self._fanout.add(message)
-                return
+                return True
         self._fanout.end()
         taken = [
             self._outboxes.put_promised(receiver, receiver.encoding.message(message))
@@ -164,7 +165,11 @@ class Requests:
         ]
         if not any(taken):
             raise Overload(f"the outbox of {to} is full")
+        for receiver, took in zip(receivers, taken, strict=True):
+            if not took:
+                self._outboxes.miss(receiver)
         self._hub.recorder.sent(app.name, (message,))
+        return False
 
     def _send_to_each(self, session: Session, op: Send) -> None:
         receivers = dict.fromkeys(op.to)  # one message, one receiver, once
@@ -202,7 +207,7 @@ class Requests:
         app, fanout = session.app, self._fanout
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
         nodes = 1
-        if to == fanout.to and app is fanout.app:
+        if to == fanout.to and app is fanout.app and not fanout.promised:
             fanout.add(message)
             fanout.sender = session
         elif (subscribers := app.topics.get(to)) is not None:
@@ -299,7 +304,7 @@ class Requests:
 
 
 def _both_forms(handlers: dict[type[Op], Handler]) -> Handlers:
-    return handlers | {PACKED[op]: handler for op, handler in handlers.items()}
+    return handlers | {PACKED[op]: handlers[op] for op in handlers if op in PACKED}
 
 
 def _check_topic(to: str) -> None:

@@ -202,7 +202,7 @@ class Error(Op, tag="error"):
 
 
 class Dropped(Op, tag="dropped"):
-    """How many topic messages this session lost because it read too slowly."""
+    """How many messages this session lost because it read too slowly."""
 
     n: Int64 = 0
 
