@@ -47,8 +47,8 @@ packages: # The peers of the benchmarks: installed when root, named otherwise
 bench: setup packages ## Measure speed and memory beside NATS, Redis and Mosquitto
 	$(BIN)/python -m benchmarks --write $(RESULTS)
 
-proof: setup ## Run every proof at its full count (seeds, floods, faults)
-	CHAPPE_PROOF=full $(BIN)/pytest
+proof: setup ## Run every proof at its full count, resumable; writes benchmarks/PROOF.md
+	$(BIN)/python -m benchmarks.proof
 
 lock: setup # Choose versions anew and write them down with their hashes
 	$(BIN)/python -m pip install --quiet pip-tools

@@ -1,0 +1,119 @@
+"""`make proof`: every proof at its full count, one after the other, written down in PROOF.md.
+
+A proof that has passed at this commit is not run again: stop it, start it again, and it goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+ROOT = Path(__file__).parents[1]
+STATE = ROOT / ".proof.json"
+REPORT = ROOT / "benchmarks" / "PROOF.md"
+# A seed that fails is printed with the command that replays it.
+PROOFS = {
+    "hub invariants from seeds": "tests/simulation/test_hub.py",
+    "planted faults are noticed": "tests/simulation/test_invariants.py",
+    "SDK fleets from seeds": "tests/simulation/test_client.py",
+    "client alone from seeds": "tests/client/test_simulated.py",
+    "decoders against mutated bytes": "tests/fuzzing",
+    "properties of the wire": "tests/wire",
+    "bad input, floods, exhaustion": "tests/faults",
+    "one suite on every edge": "tests/contract",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one proof ended."""
+
+    commit: str
+    passed: bool
+    summary: str
+    seconds: float
+
+
+def main() -> int:
+    """Run what has not passed at this commit; return 0 when all have."""
+    console = Console()
+    commit = _commit()
+    outcomes = _load()
+    for name, path in PROOFS.items():
+        known = outcomes.get(name)
+        if known and known.passed and known.commit == commit and not commit.endswith("+"):
+            console.print(f"[green]passed before[/] {name}")
+            continue
+        with console.status(f"{name} ({path})"):
+            outcomes[name] = _run(path, commit)
+        mark = "[green]passed[/]" if outcomes[name].passed else "[bold red]FAILED[/]"
+        console.print(f"{mark} {name}: {outcomes[name].summary}")
+        STATE.write_text(json.dumps({n: asdict(o) for n, o in outcomes.items()}, indent=1))
+        _write(outcomes)
+    return 0 if all(outcomes[name].passed for name in PROOFS) else 1
+
+
+def _run(path: str, commit: str) -> Outcome:
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--timeout", "3600", path],
+        cwd=ROOT,
+        env=os.environ | {"CHAPPE_PROOF": "full"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.stdout.write(done.stdout)
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "no output"
+    summary = re.sub(r" in [\d.]+s.*", "", last.strip("= "))
+    return Outcome(commit, done.returncode == 0, summary, round(time.monotonic() - begin, 1))
+
+
+def _commit() -> str:
+    """The commit under proof; with a plus when the tree has changes on top of it."""
+    head = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--", "src", "tests", "fuzzing")
+    return head + ("+" if changed else "")
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _load() -> dict[str, Outcome]:
+    if not STATE.exists():
+        return {}
+    return {name: Outcome(**kept) for name, kept in json.loads(STATE.read_text()).items()}
+
+
+def _write(outcomes: dict[str, Outcome]) -> None:
+    rows = [
+        f"| {name} | `{path}` | {'passed' if o.passed else '**failed**'} | {o.summary} "
+        f"| {o.seconds:g} s | {o.commit} |"
+        for name, path in PROOFS.items()
+        if (o := outcomes.get(name))
+    ]
+    REPORT.write_text(
+        "# Proof\n\nWritten by `make proof`: each proof at its full count (`CHAPPE_PROOF=full`). "
+        "Seeds are consecutive and fixed\nin the tests named; a failing one prints the command "
+        "that replays it. A `+` behind a commit means that\nthe tree had changes on top of it.\n\n"
+        "| proof | tests | outcome | count | time | commit |\n|---|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
