@@ -162,3 +162,27 @@ def test_the_same_message_gives_the_same_compressed_bytes():
     message = Message(1, "user:a", "user:b", 2, b'"' + b"x" * 1000 + b'"')
     first = WEBSOCKET_TEXT_DEFLATED.message(message)
     assert WEBSOCKET_TEXT_DEFLATED.message(message) == first
+
+
+@pytest.mark.parametrize("size", [125, 126, 127, 65_535, 65_536, 65_537])
+@pytest.mark.parametrize(
+    ("encoding", "read", "encode"),
+    [
+        (WEBSOCKET_TEXT, read_websocket_text, text.encode_op),
+        (WEBSOCKET_PACKED, read_websocket_packed, packed.encode_op),
+    ],
+    ids=["text", "packed"],
+)
+def test_a_body_at_the_edge_of_a_length_is_framed_right(encoding, read, encode, size):
+    missing = size - len(encode(Error(error="protocol", reason="x" * (size - 40))))
+    op = Error(error="protocol", reason="x" * (size - 40 + missing))
+    assert len(encode(op)) == size
+    (seen,) = read(encoding.op(op))
+    assert seen.reason == op.reason
+
+
+@pytest.mark.parametrize("payload", [b'{"a":\n1}', b'{"a":\r\n1}', b"[1,\r2]", b"\n\n1\n\n"])
+def test_line_ends_between_tokens_do_not_end_an_event(payload):
+    message = Message(1, "user:a", "user:b", 2, payload)
+    (seen,) = read_events(EVENT_STREAM.message(message))
+    assert comparable(seen) == expected(message)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.errors import RemoteProtocolError
+from chappe.message import Message
 from chappe.wire import text
 from chappe.wire.ops import CLIENT_OPS, HUB_OPS, Delivery, Reply
 from tests.wire.vocabulary import KINDS, messages, ops, plain
@@ -160,3 +161,16 @@ def test_a_run_of_messages_reads_as_each_alone(pool, order):
 def test_the_commonest_reply_reads_as_the_general_one(request, message):
     general = Reply(id=request, ok=True, message=str(message))
     assert text.encode_accepted(request, message) == text.encode_op(general)
+
+
+def test_messages_of_a_run_differ_in_any_one_thing():
+    base = {"id": 1, "sender": "user:a", "to": "user:b", "ts_ms": 1, "payload": b"1"}
+    others = {"id": 2, "sender": "user:c", "to": "user:d", "ts_ms": 2, "payload": b"2"}
+    for name, value in others.items():
+        run = [Message(**base), Message(**base | {name: value}), Message(**base)]
+        first, second, third = map(json.loads, text.encode_messages(run))
+        assert first == third
+        (changed,) = {key for key in first if first[key] != second[key]}
+        assert changed == {"id": "message", "sender": "from", "ts_ms": "ts", "payload": "data"}.get(
+            name, name
+        )
