@@ -262,6 +262,7 @@ class _HubConnection(_Connection):
             session = hub.open("websocket", encoding, self, peer_of(self._transport))
         except Overload as refusal:
             self.say_goodbye(CloseCode.TRY_AGAIN_LATER, refusal.reason)
+            self._transport.close()
             return
         self._session = session
         # One call less on the path of every write and of every frame.
@@ -310,6 +311,8 @@ class _HubConnection(_Connection):
             # Whoever sent it, what this read has brought is not answered any more.
             self._ops = None
             self.gone()
+            if not hasattr(self, "_session"):
+                return  # never taken in
         # What came before this frame is done before it.
         self._hand_over()
         super().read_frame(frame)
