@@ -18,6 +18,8 @@ from chappe.edge.http.failure import failure
 from chappe.edge.http.options import HttpOptions
 from chappe.errors import ErrorCode
 
+_LINGER_S = 2.0
+
 
 class Connection(H11Protocol):
     """A connection that is cut off when its peer takes too long to say what it wants."""
@@ -55,6 +57,11 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            # Answered before its body was whole, because it is too large or nobody wants it. What
+            # comes of it is thrown away for a moment, so that a peer that is still sending gets to
+            # read the answer, but not for as long as it likes.
+            self.loop.call_later(_LINGER_S, self.transport.close)
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
