@@ -266,6 +266,16 @@ async def test_nothing_is_taken_after_a_close():
         assert await peer.closed(answer=False) == 1000
 
 
+@pytest.mark.parametrize("path", ["/echo", "/ws"])
+@pytest.mark.parametrize("behind", [masked(CLOSE), masked(3), header(TEXT, 1, mask=False) + b"a"])
+@on_loop
+async def test_a_close_is_answered_whatever_lies_behind_it(behind, path):
+    async with serving() as served:
+        peer = await served.connect(path)
+        peer.send(masked(CLOSE, b"\x0f\xa1"), behind)
+        assert await peer.closed(answer=False) == 4001
+
+
 @on_loop
 async def test_the_hub_closes_and_waits_for_the_answer():
     async with serving() as served:

@@ -8,7 +8,8 @@ frames means is decided here and in `wire.websocket`.
 from __future__ import annotations
 
 import asyncio
-import logging
+import weakref
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -52,6 +53,7 @@ from chappe.wire.websocket import (
     deflate,
     deflate_answer,
     encode_frame,
+    may_travel,
 )
 
 _NO_HEADERS: CIMultiDict[str] = CIMultiDict()
@@ -64,17 +66,38 @@ _CLOSE_TIMEOUT_S = 2.0
 _READ_BUFFER_BYTES = 2048
 
 
-class _Quiet(logging.LoggerAdapter[logging.Logger]):
-    """picows logs each connection and each peer's mistake; strangers must not fill the log.
+class _Watch:
+    """Stands where picows wants a logger.
 
-    An adapter also spares the logger of its own that picows would make per connection (1 kB).
+    It logs each connection and each peer's mistake, and strangers must not fill the log. One thing
+    is worth hearing: that its parser gave up, before it sends a close frame of its own.
     """
 
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802, the base class's name
+    __slots__ = ("_connection", "_edge")
+
+    def __init__(self, edge: WebSocketEdge) -> None:
+        self._edge = edge
+        self._connection: Callable[[], _Connection | None] | None = None
+
+    def listen(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
+        """Answer a handshake, and remember whose parser this is."""
+        answer = self._edge.answer(request)
+        if answer is not None and answer.listener is not None:
+            self._connection = weakref.ref(answer.listener)
+        return answer
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802, the name that loggers have
         return False
 
+    def error(self, *_: object) -> None:
+        connection = self._connection() if self._connection is not None else None
+        if connection is not None:
+            connection.parser_failed()
 
-_quiet = _Quiet(logging.getLogger("picows"), {})
+    def ignore(self, *_: object, **__: object) -> None:
+        """Not worth a line."""
+
+    log = debug = info = warning = exception = ignore
 
 
 class WebSocketEdge:
@@ -99,12 +122,13 @@ class WebSocketEdge:
 
     def protocol(self) -> asyncio.BaseProtocol:
         """The protocol of one connection."""
+        watch = _Watch(self)
         return WSProtocol(  # type: ignore[no-any-return]
             None,  # host and port: only a client has them
             None,  # path, likewise
             False,  # is_client_side
-            self._listener,
-            _quiet,
+            watch.listen,
+            watch,
             True,  # disconnect_on_exception
             self._handshake_timeout_s,
             False,  # enable_auto_ping: the hub beats for all edges
@@ -117,7 +141,8 @@ class WebSocketEdge:
             _READ_BUFFER_BYTES,
         )
 
-    def _listener(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
+    def answer(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
+        """What a handshake gets: a connection, a refusal, or None for a path that is not there."""
         path = request.path.split(b"?", 1)[0]
         if path == b"/ws":
             kind: type[_Connection] = _HubConnection
@@ -178,6 +203,13 @@ class _Connection(WSListener):
         # The handshake is over; its headers would stay for as long as the connection does.
         transport.request.headers = transport.response.headers = _NO_HEADERS
         self.opened()
+
+    def parser_failed(self) -> None:
+        """picows looks a frame ahead: when the bad one follows a close, the close is answered."""
+        handshake = self._frames.close_handshake
+        if handshake is not None and handshake.recv is not None:
+            code = int(handshake.recv.code)  # type: ignore[call-overload]
+            self._frames.send_close(code if may_travel(code) else CloseCode.NORMAL)  # type: ignore[arg-type]
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self.gone()

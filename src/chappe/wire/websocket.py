@@ -57,6 +57,11 @@ def close_reason(reason: str) -> bytes:
     return reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()
 
 
+def may_travel(code: int) -> bool:
+    """Whether a close frame may carry that code."""
+    return code in _CLOSE_CODES or 3000 <= code < 5000
+
+
 def check_close(payload: bytes) -> tuple[int, str]:
     """The code and reason of a received close frame; 1005 when it has none.
 
@@ -65,7 +70,7 @@ def check_close(payload: bytes) -> tuple[int, str]:
     if not payload:
         return 1005, ""
     code = int.from_bytes(payload[:2], "big")
-    if len(payload) < 2 or not (code in _CLOSE_CODES or 3000 <= code < 5000):
+    if len(payload) < 2 or not may_travel(code):
         raise RemoteProtocolError(f"close code {code} may not be sent")
     try:
         return code, payload[2:].decode()
