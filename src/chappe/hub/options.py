@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -74,8 +75,9 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             "connections_max",
             "apps_max",
         ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"hub.{name}: must be above 0")
+            # So written, it refuses NaN as well; an endless interval would never come to its end.
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"hub.{name}: must be above 0, and finite")
 
     def quota_of(self, app: str) -> Quota:
         """The quota of an app: its own, or everybody's."""

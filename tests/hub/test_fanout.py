@@ -1,0 +1,200 @@
+"""Fan-out: encoded once, joined once, in the order of the ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from chappe.hub.fanout import RUN_MESSAGES_MAX
+from chappe.message import Message
+from chappe.wire.encoding import STREAM, Encoding
+from chappe.wire.ops import PACKED, Send, Subscribe, Unsubscribe
+from tests.hub.rig import Rig, publish, send
+from tests.loop import on_loop
+
+
+class CountedEncoding(Encoding):
+    """An encoding that keeps how many messages each call brought."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.calls: list[int] = []
+
+        def messages(run: Sequence[Message]) -> bytes:
+            self.calls.append(len(run))
+            return encoding.messages(run)
+
+        super().__init__("counted", encoding.op, messages, encoding.accepted)
+
+
+@on_loop
+async def test_a_run_is_encoded_once_per_encoding_however_many_receive_it() -> None:
+    rig = Rig()
+    alice = rig.endpoint("alice")
+    encodings = [CountedEncoding(STREAM), CountedEncoding(STREAM)]
+    readers = [rig.endpoint(f"r{n}", encodings[n % 2]) for n in range(40)]
+    for reader in readers:
+        reader.say(Subscribe(to="topic:t"))
+    await rig.tick()
+    alice.say(*(publish("topic:t", n) for n in range(10)))
+    await rig.tick()
+    assert [encoding.calls for encoding in encodings] == [[10], [10]]
+    for reader in readers:
+        assert len(reader.sink.writes) == 1
+        assert reader.got() == list(range(10))
+    # The bytes are shared, not copied.
+    assert len({id(reader.sink.writes[0]) for reader in readers}) == 2
+
+
+@on_loop
+async def test_messages_of_several_senders_to_one_topic_make_one_run() -> None:
+    rig = Rig()
+    encoding = CountedEncoding(STREAM)
+    reader = rig.endpoint("reader", encoding)
+    reader.say(Subscribe(to="topic:t"))
+    senders = [rig.endpoint(f"s{n}") for n in range(5)]
+    for n, sender in enumerate(senders):
+        sender.say(publish("topic:t", [n, 1]), publish("topic:t", [n, 2]))
+    await rig.tick()
+    assert encoding.calls == [10]
+    assert reader.got() == [[n, k] for n in range(5) for k in (1, 2)]
+
+
+@on_loop
+async def test_a_run_is_bounded() -> None:
+    rig = Rig()
+    encoding = CountedEncoding(STREAM)
+    alice, reader = rig.endpoint("alice"), rig.endpoint("reader", encoding)
+    reader.say(Subscribe(to="topic:t"))
+    count = 3 * RUN_MESSAGES_MAX + 7
+    for n in range(count):
+        alice.say(publish("topic:t", n))
+    await rig.tick()
+    assert max(encoding.calls) <= RUN_MESSAGES_MAX
+    assert reader.got() == list(range(count))
+
+
+@on_loop
+async def test_a_batch_of_thousands_arrives_whole_with_ids_that_rise() -> None:
+    rig = Rig()
+    alice, bob = rig.endpoint("alice"), rig.endpoint("bob")
+    alice.say(*(send("user:bob", n) for n in range(5000)))
+    await rig.tick()
+    ops = bob.heard()
+    ids = [op.message for op in ops]
+    assert len(set(ids)) == 5000
+    assert ids == sorted(ids)
+
+
+@on_loop
+async def test_direct_and_topic_messages_to_one_session_keep_the_order_of_the_ops() -> None:
+    rig = Rig()
+    alice, bob = rig.endpoint("alice"), rig.endpoint("bob")
+    bob.say(Subscribe(to="topic:t"), Subscribe(to="topic:u"))
+    await rig.tick()
+    kinds = (
+        lambda n: send("user:bob", n),
+        lambda n: publish("topic:t", n),
+        lambda n: publish("topic:u", n),
+        lambda n: send(["user:bob"], n),
+    )
+    pattern = [0, 0, 1, 1, 1, 0, 2, 1, 2, 2, 3, 0, 3, 3, 1, 0, 0, 0]
+    alice.say(*(kinds[kind](n) for n, kind in enumerate(pattern)))
+    await rig.tick()
+    assert bob.got() == list(range(len(pattern)))
+
+
+@on_loop
+async def test_a_reply_comes_before_what_later_ops_bring() -> None:
+    rig = Rig()
+    bob = rig.endpoint("bob")
+    bob.say(Subscribe(id=1, to="topic:t"), publish("topic:t", 1), Unsubscribe(id=2, to="topic:t"))
+    await rig.tick()
+    kinds = [type(op).__name__ for op in bob.heard()]
+    assert kinds == ["PackedReply", "PackedDelivery", "PackedReply"]
+
+
+@on_loop
+async def test_subscribing_and_leaving_within_a_run_take_effect_where_they_stand() -> None:
+    rig = Rig()
+    alice, bob, carol = (rig.endpoint(name) for name in ("alice", "bob", "carol"))
+    bob.say(Subscribe(to="topic:t"))
+    alice.say(publish("topic:t", 1), publish("topic:t", 2))
+    carol.say(Subscribe(to="topic:t"))
+    alice.say(publish("topic:t", 3))
+    bob.say(Unsubscribe(to="topic:t"))
+    alice.say(publish("topic:t", 4))
+    await rig.tick()
+    assert bob.got() == [1, 2, 3]
+    assert carol.got() == [3, 4]
+
+
+@pytest.mark.parametrize("kind", ["user", "topic"])
+@on_loop
+async def test_a_session_lost_within_a_run_takes_no_one_else_along(kind: str) -> None:
+    rig = Rig()
+    alice = rig.endpoint("alice")
+    devices = [rig.endpoint("bob") for _ in range(3)]
+    for device in devices:
+        device.say(Subscribe(to="topic:t"))
+    await rig.tick()
+    op = (lambda n: send("user:bob", n)) if kind == "user" else (lambda n: publish("topic:t", n))
+    alice.say(op(1))
+    rig.hub.lost(devices[1].session)
+    alice.say(op(2))
+    await rig.tick()
+    assert devices[0].got() == devices[2].got() == [1, 2]
+    assert devices[1].got() == []
+
+
+@on_loop
+async def test_a_device_admitted_within_a_tick_gets_what_comes_after_it() -> None:  # H13
+    rig = Rig()
+    alice, first = rig.endpoint("alice"), rig.endpoint("bob")
+    alice.say(send("user:bob", 1), send("user:bob", 2))
+    second = rig.endpoint("bob")
+    alice.say(send("user:bob", 3), send("user:bob", 4))
+    await rig.tick()
+    assert first.got() == [1, 2, 3, 4]
+    assert second.got() == [3, 4]
+
+
+@on_loop
+async def test_a_device_paused_within_a_run_waits_for_what_was_promised() -> None:
+    rig = Rig()
+    alice, bob = rig.endpoint("alice"), rig.endpoint("bob")
+    alice.say(send("user:bob", 1, id=1))
+    rig.hub.pause(bob.session)
+    alice.say(send("user:bob", 2, id=2))
+    await rig.tick()
+    assert [op.ok for op in alice.heard()] == [True, True]
+    assert bob.sink.writes == []
+    rig.hub.resume(bob.session)
+    await rig.tick()
+    assert bob.got() == [1, 2]
+
+
+@on_loop
+async def test_a_bad_payload_within_a_run_is_refused_and_the_rest_goes_on() -> None:
+    rig = Rig()
+    alice, bob = rig.endpoint("alice"), rig.endpoint("bob")
+    alice.say(
+        send("user:bob", 1),
+        Send(to="user:bob", data64="?"),
+        send("user:bob", 2),
+        Send(to="user:bob"),
+        send("user:bob", 3),
+    )
+    packed = PACKED[Send]
+    alice.say(
+        packed(to="user:bob", data=b"4"),
+        packed(to="user:bob", data=b"}"),
+        packed(to="user:bob", data=b"5"),
+        packed(to="user:bob", data64=True),
+        packed(to="user:bob", data=b"6"),
+    )
+    await rig.tick()
+    assert bob.got() == [1, 2, 3, 4, 5, 6]
+    assert rig.recorder.refusals == {"protocol": 4}
