@@ -173,6 +173,11 @@ def _load(key: Key) -> _LoadedKey:
             raise ConfigError(
                 f"{where}.file: a secret of at least {SECRET_BYTES_MIN} bytes, please"
             )
+        try:
+            # What anybody may know is no secret; left until later, it would fail at every hello.
+            jwt.get_algorithm_by_name(key.algorithm).prepare_key(secret)
+        except jwt.InvalidKeyError:
+            raise ConfigError(f"{where}.file: a key in PEM form is not a secret") from None
         return _LoadedKey(app, key.algorithm, secret)
     try:
         public = load_pem_public_key(data)
