@@ -19,9 +19,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 EPOCH_MS = 1_735_689_600_000  # 2025-01-01T00:00:00Z
+TIME_BITS = 41
 NODE_BITS = 10
 SEQUENCE_BITS = 12
 NODE_MAX = (1 << NODE_BITS) - 1
+TIME_MAX = (1 << TIME_BITS) - 1
 RESERVE_MS = 60_000
 
 _TIME_SHIFT = NODE_BITS + SEQUENCE_BITS

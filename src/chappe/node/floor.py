@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from chappe.errors import ConfigError
+from chappe.ids import TIME_MAX
 
 
 class FileFloor:
@@ -17,11 +18,14 @@ class FileFloor:
     def load(self) -> int:
         """The last reservation, 0 for a new folder; raises ConfigError when it cannot be read."""
         try:
-            return int(self._path.read_text())
+            reserved_until = int(self._path.read_text())
         except FileNotFoundError:
             return 0
         except (OSError, ValueError) as error:
             raise ConfigError(f"data: {self._path} cannot be read: {error}") from None
+        if not 0 <= reserved_until <= TIME_MAX:
+            raise ConfigError(f"data: {self._path} holds {reserved_until}, which is no time")
+        return reserved_until
 
     def store(self, reserved_until: int) -> None:
         """Write a reservation and flush it, name included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from chappe.access.token import Key
 from chappe.edge.http.options import HttpOptions
 from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
+from chappe.ids import NODE_MAX
 from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
@@ -38,8 +40,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connects_per_s: float = 0
 
     def __post_init__(self) -> None:
-        if self.connects_per_s < 0:
-            raise ConfigError("access.connects_per_s: must not be below 0")
+        if not 0 <= self.connects_per_s < math.inf:
+            raise ConfigError("access.connects_per_s: must not be below 0, and finite")
 
 
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,10 +72,13 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in ("port", "http_port", "tcp_port"):
             if not 0 <= getattr(self, name) <= 65_535:
                 raise ConfigError(f"{name}: {getattr(self, name)} is not a port")
-        if self.handshake_timeout_s <= 0:
-            raise ConfigError("handshake_timeout_s: must be above 0")
-        if self.drain_s < 0:
-            raise ConfigError("drain_s: must not be below 0")
+        if not 0 <= self.number <= NODE_MAX:
+            raise ConfigError(f"number: must be between 0 and {NODE_MAX}")
+        # So written, NaN is refused as well.
+        if not 0 < self.handshake_timeout_s < math.inf:
+            raise ConfigError("handshake_timeout_s: must be above 0, and finite")
+        if not 0 <= self.drain_s < math.inf:
+            raise ConfigError("drain_s: must not be below 0, and finite")
         if self.hub.outbox_bytes_max < 2 * self.limits.message_bytes_max:
             raise ConfigError(
                 "hub.outbox_bytes_max: must be at least twice limits.message_bytes_max, "
