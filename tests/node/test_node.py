@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from pathlib import Path
 
@@ -168,3 +169,14 @@ async def test_the_options_of_the_http_edge_are_its_own(tmp_path: Path) -> None:
         session = opened.json()["session"]
         answer = await http.post("/v1/poll", json={"session": session, "wait_ms": 60_000})
         assert answer.json()["messages"] == []
+
+
+@on_loop
+async def test_a_node_that_cannot_listen_lets_go_of_what_it_had(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = Node(options_of(tmp_path, tcp_port=port))
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            await node.start()
+    async with running(tmp_path):
+        """The folder is free, and so are the ports that it had."""

@@ -29,7 +29,10 @@ class NodeApi:
             raise ConfigError(f"--http: {url} does not start with http:// or https://")
         self._url = url.rstrip("/")
         self._token = token
-        context = ssl.create_default_context(cafile=str(ca) if ca else None)
+        try:
+            context = ssl.create_default_context(cafile=str(ca) if ca else None)
+        except OSError as error:  # an SSLError is one, too
+            raise ConfigError(f"--ca: {error}") from None
         # A node is addressed directly: a proxy of the environment is for the world outside.
         self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
@@ -42,11 +45,15 @@ class NodeApi:
         return self._read(self._open("POST", path, {}, body, TIMEOUT_S))
 
     def events(self, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield each event of the node's event stream until the node ends it."""
+        """Yield each event of the node's stream; raises NodeUnreachable when it breaks off."""
         with self._open("GET", "/v1/events", query, None, None) as response:
-            for line in response:
-                if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
+            try:
+                for line in response:
+                    if line.startswith(b"data: "):
+                        yield json.loads(line[6:])
+            except (OSError, HTTPException) as error:
+                raise NodeUnreachable(f"the node at {self._url} is gone ({error})") from None
+        raise NodeUnreachable(f"the node at {self._url} has ended the stream")
 
     def _open(
         self,
@@ -76,8 +83,13 @@ class NodeApi:
         return response
 
     def _read(self, response: HTTPResponse) -> dict[str, Any]:
-        with response:
-            answer: dict[str, Any] = json.load(response)
+        try:
+            with response:
+                answer: dict[str, Any] = json.load(response)
+        except ValueError:
+            raise ChappeError(f"what answers at {self._url} is not a node") from None
+        except (OSError, HTTPException) as error:
+            raise NodeUnreachable(f"the node at {self._url} is gone ({error})") from None
         return answer
 
 

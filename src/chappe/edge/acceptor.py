@@ -148,9 +148,8 @@ class Acceptor:
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Accepted connections inherit both: small messages leave at once, and a peer that stops
         # acknowledging is given up by the kernel well before its usual quarter of an hour.
@@ -160,5 +159,6 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         listening.listen(BACKLOG)
         listening.setblocking(False)
     except (OSError, OverflowError) as error:
+        listening.close()
         raise ConfigError(f"cannot listen on {host}:{port}: {error}") from None
     return listening

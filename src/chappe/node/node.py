@@ -87,9 +87,13 @@ class Node:
         options = self._options
         await self._http.start()
         self.hub.start()
-        self._listen("websocket", self._websocket.protocol, options.port)
-        self._listen("http", self._http.protocol, options.http_port)
-        self._listen("tcp", lambda: TcpConnection(self.hub), options.tcp_port)
+        try:
+            self._listen("websocket", self._websocket.protocol, options.port)
+            self._listen("http", self._http.protocol, options.http_port)
+            self._listen("tcp", lambda: TcpConnection(self.hub), options.tcp_port)
+        except ConfigError:
+            await self._stop()
+            raise
         # What lives now lives for ever: the collector need not look at it again, and with it out
         # of the way, collections are rare enough not to show in the latency of messages.
         gc.collect()
@@ -127,18 +131,26 @@ class Node:
         Clients have `drain_s` to leave by themselves before they are closed.
         """
         log.info("drain.begin", sessions=len(self.hub.sessions))
-        for listener in self._listeners:
-            listener.close()
+        self._stop_listening()
         self.hub.drain("this node is going away", _RECONNECT_SPREAD_MS)
         deadline = self._loop.time() + self._options.drain_s
         while self.hub.sessions and (left := deadline - self._loop.time()) > 0:
             await self.hub.wait_for_leave(left)
         for session in list(self.hub.sessions.values()):
             self.hub.close(session, CloseCode.SERVICE_RESTART, "this node is going away")
+        await self._stop()
+        log.info("drain.end")
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def _stop(self) -> None:
+        self._stop_listening()
         await self._http.stop()
         self.hub.stop()
         self._data.release()
-        log.info("drain.end")
 
 
 class DataFolder:
