@@ -26,7 +26,7 @@ class CountedEncoding(Encoding):
             self.calls.append(len(run))
             return encoding.messages(run)
 
-        super().__init__("counted", encoding.op, messages, encoding.accepted)
+        super().__init__("counted", encoding.op, messages, encoding.accepted, encoding.message_id)
 
 
 @on_loop

@@ -269,7 +269,7 @@ async def test_one_message_to_a_list_reaches_each_once() -> None:
     for receiver, name in ((bob, "bob"), (carol, "carol")):
         (delivery,) = receiver.heard()
         assert delivery.to == f"user:{name}"
-        assert str(delivery.message) == reply.message
+        assert delivery.message == reply.message
 
 
 @on_loop

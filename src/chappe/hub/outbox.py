@@ -16,6 +16,7 @@ receiver may not. Bounds are looked at once per tick, not once per message.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # As much as a transport takes before it pauses: what lies in a transport is beyond every policy.
 RELEASE_BYTES = 64 * 1024
+# Sessions written in one turn of the loop: enough that the turn itself costs little beside them.
+FLUSH_SESSIONS = 64
 
 
 class TopicFrames(bytes):
@@ -77,7 +80,7 @@ class Outboxes:
         self._recorder = recorder
         self._wake = wake
         self._close = close
-        self.dirty: list[Session] = []
+        self.dirty: deque[Session] = deque()
         self.held: dict[Session, None] = {}
         self.held_bytes = 0
 
@@ -116,10 +119,15 @@ class Outboxes:
             self._recorder.dropped(session.app.name, "slow_device", 1)
 
     def flush(self) -> None:
-        """Write what the tick brought, once per session."""
-        dirty, self.dirty = self.dirty, []
+        """Write what the tick brought, once per session.
+
+        A large fan-out is written in slices, a turn of the loop each: others are not kept waiting
+        for all of it, and what comes meanwhile joins the outboxes that are still to be written.
+        """
+        dirty = self.dirty
         bytes_max = self._options.outbox_bytes_max
-        for session in dirty:
+        for _ in range(min(len(dirty), FLUSH_SESSIONS)):
+            session = dirty.popleft()
             outbox = session.outbox
             if session.paused or session.backlog is not None:
                 self._settle(session)
@@ -137,6 +145,8 @@ class Outboxes:
                 continue
             outbox.clear()
             session.write(data)
+        if dirty:
+            self._wake()
         if self.held_bytes > self._options.outboxes_bytes_max:
             self._evict()
 

@@ -194,7 +194,10 @@ class Requests:
                 errors[to] = error
                 self._hub.recorder.refused(session.app.name, error.code)
         if op.id is not None:
-            self._answer(session, _joint_reply(op.id, message_id, receivers, errors))
+            self._answer(
+                session,
+                _joint_reply(op.id, session.encoding.message_id(message_id), receivers, errors),
+            )
 
     def _publish(self, session: Session, op: Publish) -> None:
         to = op.to
@@ -219,7 +222,12 @@ class Requests:
             nodes = 0
             self._hub.recorder.published(app.name, (message,), 0)
         if op.id is not None:
-            self._answer(session, Reply(id=op.id, ok=True, message=str(message.id), nodes=nodes))
+            self._answer(
+                session,
+                Reply(
+                    id=op.id, ok=True, message=session.encoding.message_id(message.id), nodes=nodes
+                ),
+            )
 
     def _subscribe(self, session: Session, op: Subscribe) -> None:
         to = op.to
@@ -320,13 +328,13 @@ def _outside(verb: str, to: str) -> RequestError:
 
 
 def _joint_reply(
-    request: int, message: int, receivers: Iterable[str], errors: dict[str, RequestError]
+    request: int, message: str | int, receivers: Iterable[str], errors: dict[str, RequestError]
 ) -> Reply:
     """The answer to a send to a list: ok when all took it, and each one's verdict."""
     reply = Reply(
         id=request,
         ok=not errors,
-        message=str(message),
+        message=message,
         verdicts={to: errors[to].code if to in errors else "ok" for to in receivers},
     )
     for error in errors.values():

@@ -27,9 +27,10 @@ from chappe.wire.websocket import (
 
 class Encoding:
     """Functions to bytes: from an op, from messages one by one or many joined, and from the
-    commonest answer of all, that the message of a request was accepted."""
+    commonest answer of all, that the message of a request was accepted; `message_id` is how an id
+    stands in other ops."""
 
-    __slots__ = ("accepted", "messages", "name", "op")
+    __slots__ = ("accepted", "message_id", "messages", "name", "op")
 
     def __init__(
         self,
@@ -37,8 +38,10 @@ class Encoding:
         op: Callable[[Op], bytes],
         messages: Callable[[Sequence[Message]], bytes],
         accepted: Callable[[int, int], bytes],
+        message_id: Callable[[int], str | int],
     ) -> None:
         self.name = name
+        self.message_id = message_id
         self.op = op
         self.messages = messages
         self.accepted = accepted
@@ -60,6 +63,7 @@ def _framed(name: str, form: ModuleType, frame: Callable[[bytes], bytes]) -> Enc
         lambda op: frame(form.encode_op(op)),
         messages,
         lambda request, message: frame(form.encode_accepted(request, message)),
+        str if form is text else int,
     )
 
 
@@ -72,6 +76,7 @@ def _websocket_text() -> Encoding:
         plain.op,
         lambda run: b"".join(text.encode_messages(run, head)),
         plain.accepted,
+        str,
     )
 
 
