@@ -1,0 +1,5 @@
+"""The WebSocket edge."""
+
+from chappe.edge.websocket.edge import WebSocketEdge
+
+__all__ = ["WebSocketEdge"]
