@@ -35,7 +35,11 @@ def dial(url: str, receive_buffer: int | None = None) -> socket.socket:
     if receive_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     sock.settimeout(TIMEOUT_S)
-    sock.connect((parts.hostname or "", parts.port or 0))
+    try:
+        sock.connect((parts.hostname or "", parts.port or 0))
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 COMMAND = str(Path(sys.executable).with_name("chappe"))
 _STOP_TIMEOUT_S = 30
+_LOOK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 # A node that logs one of these met something it did not expect.
 _ALARMS = ("Traceback", "Task exception", "exception was never retrieved", "Warning:")
 
@@ -40,6 +42,7 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start it, anew after a death, and wait until it takes traffic."""
+        self._told = False
         descriptors = self._descriptors
 
         def limit() -> None:
@@ -73,7 +76,13 @@ class NodeProcess:
 
     def terminate(self) -> None:
         """Ask it to drain; do not wait."""
+        self._told = True
         self._process.send_signal(signal.SIGTERM)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended yet; `stop` still says how it did."""
+        return os.waitid(os.P_PID, self._process.pid, _LOOK) is None
 
     def kill(self) -> None:
         """End it as a power cut would."""
@@ -84,7 +93,8 @@ class NodeProcess:
         """Drain it, and see that it ends well and has nothing to complain about."""
         if self._process.returncode is not None:
             return
-        self.terminate()
+        if not self._told:
+            self.terminate()
         status = self._reap()
         assert status == 0, f"exit status {status}:\n{self.log()}"
         alarms = [alarm for alarm in _ALARMS if alarm in self.log()]
