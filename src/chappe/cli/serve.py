@@ -18,6 +18,8 @@ from rich.panel import Panel
 
 from chappe.node.options import NodeOptions, load_options
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 def serve(
     dev: Annotated[
@@ -52,7 +54,7 @@ async def _run(options: NodeOptions) -> None:
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
     node = Node(options)
     await node.start()
@@ -60,6 +62,11 @@ async def _run(options: NodeOptions) -> None:
     sys.stdout.flush()
     await stop.wait()
     await node.drain()
+    # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
+    # exit into a death by signal.
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _warn_loudly(options: NodeOptions) -> None:
