@@ -120,9 +120,15 @@ class Api:
         parts = urlsplit(node.addresses["http"])
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
         """Make a request; return its status and body."""
-        self._connection.request(method, path, body)
+        self._connection.request(method, path, body, dict(headers or {}))
         response = self._connection.getresponse()
         return response.status, response.read()
 
