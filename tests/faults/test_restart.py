@@ -82,7 +82,7 @@ def test_torn_write_beside_the_floor_does_no_harm(start_node: StartNode) -> None
     assert publish(node)[0] > before[-1]
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.5"])
+@pytest.mark.parametrize("text", ["", "1.5"])
 def test_floor_that_cannot_be_read_is_not_guessed(tmp_path: Path, text: str) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "ids.floor").write_text(text)
@@ -107,15 +107,9 @@ def test_port_in_use_is_named(start_node: StartNode, tmp_path: Path) -> None:
     ("config", "named"),
     [
         ("prot = 1", "prot"),
-        ("drain_s = -1", "drain_s"),
         ("[hub]\nheartbeat = 1", "heartbeat"),
-        ("[hub.rate]\nmessages = 1", "messages"),
         ("[hub.quotas.shop]\nmessages = 1", "messages"),
-        ("[limits]\nmessage_bytes = 1", "message_bytes"),
-        ("[http]\nkeep_alive = 1", "keep_alive"),
-        ("[hub]\nheartbeat_s = 0", "hub.heartbeat_s"),
         ("[hub]\noutbox_bytes_max = 1", "hub.outbox_bytes_max"),
-        ("[limits]\nmessage_bytes_max = 0", "limits.message_bytes_max"),
         ('host = "0.0.0.0"', "host"),
         ('[tls]\ncert = "/nowhere"\nkey = "/nowhere"', "tls"),
         ("not toml", "--config"),
