@@ -149,7 +149,7 @@ def test_a_node_number_that_does_not_fit_is_refused(node):
         Snowflake(node, lambda: NOW_MS)
 
 
-def test_a_reservation_is_written_before_the_first_id_and_once_a_minute():
+def test_a_reservation_is_written_before_the_first_id_and_twice_a_minute():
     clock, floor = SteppingClock(), Memory()
     ids = Snowflake(1, clock.wall_ms, floor)
     assert floor.value == NOW_MS - EPOCH_MS + RESERVE_MS
@@ -157,7 +157,7 @@ def test_a_reservation_is_written_before_the_first_id_and_once_a_minute():
         clock.now_ms += 1000
         ids.tick()
         assert snowflake_ms(ids.next()) - EPOCH_MS < floor.value
-    assert floor.stores <= 11
+    assert floor.stores <= 21
 
 
 def test_no_id_is_given_of_a_time_that_could_not_be_reserved():
@@ -167,15 +167,27 @@ def test_no_id_is_given_of_a_time_that_could_not_be_reserved():
     floor.full = True
     clock.now_ms += RESERVE_MS + 1
     for _ in range(2):  # the second try fails like the first
-        with pytest.raises(OSError, match="no space"):
-            ids.tick()
-    value = ids.next()
-    assert value > last
-    assert snowflake_ms(value) - EPOCH_MS < floor.value
+        assert ids.tick() == clock.now_ms
+        value = ids.next()
+        assert value > last
+        assert snowflake_ms(value) - EPOCH_MS < floor.value
+        last = value
     floor.full = False
     ids.tick()
     assert snowflake_ms(ids.next()) == clock.now_ms
     assert clock.now_ms - EPOCH_MS < floor.value
+
+
+def test_ids_are_borrowed_from_what_was_reserved_and_end_there(monkeypatch):
+    monkeypatch.setattr("chappe.ids.RESERVE_MS", 4)
+    floor = FullDisk()
+    ids = Snowflake(1, SteppingClock().wall_ms, floor)
+    floor.full = True
+    given_ids = []
+    with pytest.raises(OSError, match="no space"):
+        given_ids.extend(iter(ids.next, None))
+    assert strictly_increasing(given_ids)
+    assert {snowflake_ms(value) - NOW_MS for value in given_ids} == {0, 1, 2, 3}
 
 
 def test_a_volatile_floor_remembers_nothing():

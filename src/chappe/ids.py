@@ -16,6 +16,7 @@ id of that time is given, and the next process starts above it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 EPOCH_MS = 1_735_689_600_000  # 2025-01-01T00:00:00Z
@@ -58,27 +59,38 @@ class VolatileFloor:
 class _Reservation:
     """A logical time that only grows, in units of its caller, above what was ever reserved."""
 
-    __slots__ = ("_ahead", "_floor", "_until", "now")
+    __slots__ = ("_ahead", "_floor", "_renew_at", "_until", "now")
 
     def __init__(self, floor: Floor, ahead: int) -> None:
         self._floor = floor
         self._ahead = ahead
-        self._until = self.now = floor.load()
+        self._renew_at = self._until = self.now = floor.load()
 
     def advance(self, to: int) -> int:
+        """Move on to a later time; raises OSError, and stays, when that cannot be written down."""
         if to > self.now:
-            if to >= self._until:
+            if to >= self._renew_at:
                 # Written down first: when that fails, nothing of the new time was given.
                 self._floor.store(to + self._ahead)
                 self._until = to + self._ahead
+                # Half the time is left to borrow from should the next writing fail for a while.
+                self._renew_at = to + self._ahead // 2
             self.now = to
         return self.now
+
+    def borrow(self) -> bool:
+        """Move on by one within what is written down already; False when nothing is left of it."""
+        if self.now + 1 < self._until:
+            self.now += 1
+            return True
+        return False
 
 
 class Snowflake:
     """Gives message ids; not thread-safe, one per node.
 
-    Writing down a reservation blocks for one flush of a small file, once a minute.
+    Writing down a reservation blocks for one flush of a small file, twice a minute. While that
+    fails, ids come from what is reserved: millions, before giving one raises OSError.
     """
 
     __slots__ = ("_node", "_reservation", "_wall_ms", "last")
@@ -97,7 +109,7 @@ class Snowflake:
         """Give the next id; when a millisecond's ids are used up, borrow from the one after."""
         value = self.last + 1
         if not value & _SEQUENCE_MASK:
-            self._move_to(max(self._wall_ms() - EPOCH_MS, self._reservation.now + 1))
+            self._move_on()
             value = self.last + 1
         self.last = value
         return value
@@ -109,8 +121,20 @@ class Snowflake:
         """
         now_ms = self._wall_ms()
         if now_ms - EPOCH_MS > self._reservation.now:
-            self._move_to(now_ms - EPOCH_MS)
+            # Without a disk or a descriptor to write with, ids go on from where they are.
+            with suppress(OSError):
+                self._move_to(now_ms - EPOCH_MS)
         return now_ms
+
+    def _move_on(self) -> None:
+        """Leave a millisecond whose ids are used up; raises OSError when no time is left that was
+        written down."""
+        try:
+            self._move_to(max(self._wall_ms() - EPOCH_MS, self._reservation.now + 1))
+        except OSError:
+            if not self._reservation.borrow():
+                raise
+            self._move_to(self._reservation.now)
 
     def _move_to(self, time_ms: int) -> None:
         self.last = (self._reservation.advance(time_ms) << _TIME_SHIFT) | self._node

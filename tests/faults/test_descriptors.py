@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
 
+from chappe.ids import RESERVE_MS
 from chappe.wire.ops import Hello, Ping
 
 from .conftest import StartNode, Witness
 from .peer import TIMEOUT_S, TcpPeer, dial
 from .process import Api
 
+FULL = os.environ.get("CHAPPE_PROOF") == "full"
 DESCRIPTORS = 64
 PEERS = 100
 
@@ -52,3 +55,25 @@ def test_accept_pauses_without_descriptors_and_recovers(start_node: StartNode) -
     witness.client.close()
     api.close()
     assert "accept.paused" in node.log()
+
+
+@pytest.mark.skipif(not FULL, reason="waits for most of a minute; part of the full proof")
+def test_sessions_live_on_when_descriptors_stay_exhausted(start_node: StartNode) -> None:
+    node = start_node("[hub]\nhello_timeout_s = 600.0\n", descriptors=DESCRIPTORS)
+    api, witness = Api(node), Witness(node)
+    floor = (node.data / "ids.floor").read_text()
+    peers = [dial(node.addresses["tcp"]) for _ in range(PEERS)]
+    while not api.metric("accept_pauses_total"):
+        witness.notices_nothing()
+    # Past the time at which a reservation of ids must be written, for which there is no descriptor.
+    deadline = time.monotonic() + 0.7 * RESERVE_MS / 1000
+    while time.monotonic() < deadline:
+        witness.notices_nothing()
+        api.metric("accept_pauses_total")
+    assert (node.data / "ids.floor").read_text() == floor
+    for sock in peers:
+        sock.close()
+    while (node.data / "ids.floor").read_text() == floor:
+        witness.notices_nothing()
+    witness.client.close()
+    api.close()

@@ -250,8 +250,8 @@ class Hub:
 
     def begin_tick(self) -> None:
         """Start a tick: look at the clock once, and arrange for its end."""
-        self.ticking = True
         self.now_ms = self.ids.tick()
+        self.ticking = True
         self._loop.call_soon(self._end_tick)
 
     def _ensure_tick(self) -> None:
