@@ -108,6 +108,18 @@ async def test_an_apps_quota_bounds_its_sessions_together_and_no_other_app() -> 
 
 
 @on_loop
+async def test_a_session_that_leaves_gives_back_what_it_held_of_its_apps_quota() -> None:
+    rig = Rig(options=HubOptions(quota=Quota(messages_per_s=1000)))
+    rig.endpoint("stays")  # and the app with it
+    for n in range(200):  # each takes ten ahead and uses one of them
+        visitor = rig.endpoint("visitor")
+        visitor.say(publish("topic:t", n, id=n))
+        await rig.tick()
+        assert visitor.reply().ok
+        rig.hub.lost(visitor.session)
+
+
+@on_loop
 async def test_draining_takes_nobody_new_and_sends_everybody_elsewhere() -> None:
     rig = Rig()
     alice, stranger = rig.endpoint("alice"), rig.stranger()

@@ -91,6 +91,8 @@ DEV = {"dev": True}
         (DEV | {"limits": {"message_bytes_max": 0}}, "limits.message_bytes_max"),
         (DEV | {"limits": {"colour": 1}}, "colour"),
         (DEV | {"access": {"connects_per_s": -1}}, "access.connects_per_s"),
+        (DEV | {"access": {"connects_per_s": 0.5}}, "access.connects_per_s"),
+        (DEV | {"access": {"connects_per_s": "nan"}}, "access.connects_per_s"),
         (DEV | {"access": {"keys": [{"id": "k"}]}}, "access.keys"),
         (DEV | {"access": {"keys": [{"id": "k", "file": "f", "algorithm": "RS256"}]}}, "algorithm"),
         (DEV | {"tls": {"cert": "c"}}, "tls"),

@@ -40,8 +40,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connects_per_s: float = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.connects_per_s < math.inf:
-            raise ConfigError("access.connects_per_s: must not be below 0, and finite")
+        # So written, NaN is refused as well; less than one at a time would let nobody in.
+        if self.connects_per_s != 0 and not 1 <= self.connects_per_s < math.inf:
+            raise ConfigError("access.connects_per_s: must be 0, or at least 1, and finite")
 
 
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
