@@ -306,3 +306,21 @@ async def test_the_nodes_cap_holds_for_topic_messages_too() -> None:
         await rig.tick()
         assert rig.hub.outboxes.held_bytes <= 30_000
     assert not alice.session.closed
+
+
+@on_loop
+async def test_a_last_write_that_pauses_the_transport_does_not_cut_a_healthy_reader() -> None:
+    rig = Rig()
+    bob = rig.endpoint("bob")
+    keep = bob.session.write
+
+    def pausing(data: bytes) -> None:
+        keep(data)
+        rig.hub.pause(bob.session)
+
+    bob.session.write = pausing
+    rig.endpoint("alice").say(send("user:bob", 1))
+    rig.hub.close(bob.session, CloseCode.SERVICE_RESTART, "going")
+    assert bob.got() == [1]
+    assert bob.sink.closed == (CloseCode.SERVICE_RESTART, "going")
+    assert not bob.sink.aborted

@@ -151,10 +151,11 @@ def _listening_socket(host: str, port: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted connections inherit both: small messages leave at once, and a peer that stops
-        # acknowledging is given up by the kernel well before its usual quarter of an hour.
+        # Accepted connections inherit both: small messages leave at once, and a peer that takes
+        # nothing is given up by the kernel well before its usual quarter of an hour, though not
+        # before a reader had time to pause.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 120_000)
         listening.bind((host, port))
         listening.listen(BACKLOG)
         listening.setblocking(False)

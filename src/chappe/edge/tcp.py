@@ -13,6 +13,8 @@ from chappe.wire.encoding import STREAM
 from chappe.wire.ops import Closed, Malformed, Op, Ping
 from chappe.wire.packed import Splitter, read_client_ops
 
+# How long a peer may take to read what was written before the goodbye.
+_CLOSE_TIMEOUT_S = 10.0
 _PING = STREAM.op(Ping())
 
 
@@ -76,6 +78,8 @@ class TcpConnection(asyncio.Protocol):
     def close(self, code: int, reason: str) -> None:
         self._transport.write(STREAM.op(Closed(code=code, reason=reason)))
         self._transport.close()
+        if self._transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)
 
     def abort(self) -> None:
         self._transport.abort()

@@ -188,8 +188,9 @@ class Hub:
         if session.closed:
             return
         self.fanout.end()
-        self.outboxes.write_now(session)
+        # Asked before the last write, which may well pause a transport that reads on.
         stuck = session.paused
+        self.outboxes.write_now(session)
         self._leave(session, code)
         session.sink.close(code, reason)
         if stuck:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _NO_HEADERS: CIMultiDict[str] = CIMultiDict()
 # How long a peer may take to answer a close frame.
 _CLOSE_TIMEOUT_S = 2.0
+# How long it may take after that to read what was written before it.
+_FLUSH_TIMEOUT_S = 10.0
 
 
 class Connection(WSListener):
@@ -97,7 +99,13 @@ class Connection(WSListener):
         if self._frames.is_close_frame_sent:
             return
         self._frames.send_close(code, close_reason(reason))  # type: ignore[arg-type]
-        self._edge.loop.call_later(_CLOSE_TIMEOUT_S, self._transport.close)
+        self._edge.loop.call_later(_CLOSE_TIMEOUT_S, self._let_go)
+
+    def _let_go(self) -> None:
+        """Close, and cut what a peer that does not read leaves behind."""
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._edge.loop.call_later(_FLUSH_TIMEOUT_S, self._transport.abort)
 
     def opened(self) -> None:
         raise NotImplementedError
