@@ -61,6 +61,8 @@ def test_accept_pauses_without_descriptors_and_recovers(start_node: StartNode) -
 def test_sessions_live_on_when_descriptors_stay_exhausted(start_node: StartNode) -> None:
     node = start_node("[hub]\nhello_timeout_s = 600.0\n", descriptors=DESCRIPTORS)
     api, witness = Api(node), Witness(node)
+    # From here on no descriptor is needed to look at the node.
+    assert api.metric("accept_pauses_total") == 0
     floor = (node.data / "ids.floor").read_text()
     peers = [dial(node.addresses["tcp"]) for _ in range(PEERS)]
     while not api.metric("accept_pauses_total"):
