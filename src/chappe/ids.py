@@ -19,6 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from chappe.errors import Overload
+
 EPOCH_MS = 1_735_689_600_000  # 2025-01-01T00:00:00Z
 TIME_BITS = 41
 NODE_BITS = 10
@@ -67,16 +69,25 @@ class _Reservation:
         self._renew_at = self._until = self.now = floor.load()
 
     def advance(self, to: int) -> int:
-        """Move on to a later time; raises OSError, and stays, when that cannot be written down."""
+        """Move on to a later time; raises Overload, and stays, when that is not written down."""
         if to > self.now:
             if to >= self._renew_at:
-                # Written down first: when that fails, nothing of the new time was given.
-                self._floor.store(to + self._ahead)
-                self._until = to + self._ahead
-                # Half the time is left to borrow from should the next writing fail for a while.
-                self._renew_at = to + self._ahead // 2
+                self._renew(to)
+            if to >= self._until:
+                raise Overload("ids: how far they go cannot be written down now")
             self.now = to
         return self.now
+
+    def _renew(self, to: int) -> None:
+        """Write down a later end; when that fails, try again a sixtieth of the time later."""
+        try:
+            self._floor.store(to + self._ahead)
+        except OSError:
+            self._renew_at = to + max(1, self._ahead // 60)
+            return
+        self._until = to + self._ahead
+        # Half the time is left to go on with should the next writing fail for a while.
+        self._renew_at = to + self._ahead // 2
 
     def borrow(self) -> bool:
         """Move on by one within what is written down already; False when nothing is left of it."""
@@ -90,7 +101,7 @@ class Snowflake:
     """Gives message ids; not thread-safe, one per node.
 
     Writing down a reservation blocks for one flush of a small file, twice a minute. While that
-    fails, ids come from what is reserved: millions, before giving one raises OSError.
+    fails, ids come from what is reserved: millions, before giving one raises Overload.
     """
 
     __slots__ = ("_node", "_reservation", "_wall_ms", "last")
@@ -122,16 +133,16 @@ class Snowflake:
         now_ms = self._wall_ms()
         if now_ms - EPOCH_MS > self._reservation.now:
             # Without a disk or a descriptor to write with, ids go on from where they are.
-            with suppress(OSError):
+            with suppress(Overload):
                 self._move_to(now_ms - EPOCH_MS)
         return now_ms
 
     def _move_on(self) -> None:
-        """Leave a millisecond whose ids are used up; raises OSError when no time is left that was
-        written down."""
+        """Leave a millisecond whose ids are used up; raises Overload when no time is left that
+        was written down."""
         try:
             self._move_to(max(self._wall_ms() - EPOCH_MS, self._reservation.now + 1))
-        except OSError:
+        except Overload:
             if not self._reservation.borrow():
                 raise
             self._move_to(self._reservation.now)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from chappe.hub.app import App
     from chappe.hub.session import Session
 
-# A run is held in memory on top of the outboxes: this many, or what one read of one connection
-# brought, whichever is more.
+# A run is held in memory on top of the outboxes, and promises join it without asking them again:
+# this much, or what one read of one connection brought.
 RUN_MESSAGES_MAX = 512
+RUN_BYTES_MAX = 256 * 1024
 
 
 class FanOut:
@@ -36,6 +37,7 @@ class FanOut:
     """
 
     __slots__ = (
+        "_bytes",
         "_outboxes",
         "_recorder",
         "_sessions",
@@ -50,6 +52,7 @@ class FanOut:
         self._outboxes = outboxes
         self._recorder = recorder
         self._sessions: Collection[Session] = ()
+        self._bytes = 0
         self.sender: Session | None = None
         self.app: App | None = None
         self.to = ""
@@ -64,13 +67,15 @@ class FanOut:
         self.to = to
         self.promised = promised
         self.sender = None
+        self._bytes = 0
         self._sessions = sessions
 
     def add(self, message: Message) -> None:
-        """Take a message to the run's address."""
+        """Take a message to the run's address; a run that has grown large ends."""
         self.messages.append(message)
-        if len(self.messages) >= RUN_MESSAGES_MAX:
-            self.settle()
+        self._bytes += len(message.payload)
+        if len(self.messages) >= RUN_MESSAGES_MAX or self._bytes >= RUN_BYTES_MAX:
+            self.end()
 
     def end(self) -> None:
         """End the run: what comes next begins another."""
@@ -84,28 +89,30 @@ class FanOut:
     def settle(self) -> None:
         """Put what was gathered into the outboxes."""
         assert self.app is not None
+        # Taken first: closing a session, whoever does it, ends the run.
         messages, self.messages = self.messages, []
+        app, sessions = self.app.name, self._sessions
         if self.promised:
-            self._put_promised(messages)
-            self._recorder.sent(self.app.name, messages)
+            self._put_promised(messages, sessions)
+            self._recorder.sent(app, messages)
         else:
-            self._put_droppable(messages)
-            self._recorder.published(self.app.name, messages, len(self._sessions))
+            self._put_droppable(messages, sessions)
+            self._recorder.published(app, messages, len(sessions))
 
-    def _put_droppable(self, messages: list[Message]) -> None:
+    def _put_droppable(self, messages: list[Message], sessions: Collection[Session]) -> None:
         encoded = _Encoded(messages)
         dirty = self._outboxes.dirty
-        for session in self._sessions:
+        for session in sessions:
             outbox = session.outbox
             if not outbox:
                 dirty.append(session)
             outbox.append(encoded[session.encoding])
 
-    def _put_promised(self, messages: list[Message]) -> None:
+    def _put_promised(self, messages: list[Message], sessions: Collection[Session]) -> None:
         outboxes = self._outboxes
-        for session in self._sessions:
+        for session in sessions:
             encoding = session.encoding
-            if session.paused or session.backlog is not None:
+            if not outboxes.takes(session):
                 # Some other session of the receiver has taken them; this one takes what it can.
                 for message in messages:
                     if not outboxes.put_promised(session, encoding.message(message)):
@@ -114,7 +121,9 @@ class FanOut:
             outbox = session.outbox
             if not outbox:
                 outboxes.dirty.append(session)
-            outbox.append(encoding.messages(messages))
+            data = encoding.messages(messages)
+            session.promised_bytes += len(data)
+            outbox.append(data)
 
 
 class _Encoded(dict[Encoding, bytes]):

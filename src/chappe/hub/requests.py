@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from chappe.address import parse_address
 from chappe.errors import BadRequest, Forbidden, Overload, RequestError, Unreachable
-from chappe.hub.fanout import RUN_MESSAGES_MAX
 from chappe.hub.grant import EVERYTHING
 from chappe.message import Message
 from chappe.wire.ops import (
@@ -116,8 +115,9 @@ class Requests:
             kind = op.__class__ if joins and op.__class__ in joining else None
             address, now_ms, to = session.address, self._hub.now_ms, fanout.to
             join = fanout.messages.append
-        if len(fanout.messages) >= RUN_MESSAGES_MAX:
-            fanout.settle()
+        if len(ops) > 1:
+            # What one read brought is bounded; a run of several such would not be.
+            fanout.end()
 
     def _send(self, session: Session, op: Send) -> None:
         to = op.to
@@ -154,7 +154,7 @@ class Requests:
                 raise BadRequest(f"to: nothing can be sent to a {kind} on this node")
             raise Unreachable(f"{to} is not online")
         for receiver in receivers:
-            if not receiver.paused and receiver.backlog is None:
+            if self._outboxes.takes(receiver):
                 self._fanout.begin(app, to, receivers, promised=True)
                 self._fanout.add(message)
                 return True

@@ -60,6 +60,7 @@ class Session:
         "outbox",
         "paused",
         "peer",
+        "promised_bytes",
         "sink",
         "topics",
         "write",
@@ -83,6 +84,7 @@ class Session:
         self.droppable_bytes = 0
         self.dropped = 0
         self.paused = False
+        self.promised_bytes = 0
         self.closed = False
         self.beats_missed = 0
         self.beats_max = 0

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import structlog
+
 from chappe.errors import ConfigError
 from chappe.ids import TIME_MAX
+
+log = structlog.get_logger()
 
 
 class FileFloor:
@@ -28,7 +32,14 @@ class FileFloor:
         return reserved_until
 
     def store(self, reserved_until: int) -> None:
-        """Write a reservation and flush it, name included."""
+        """Write a reservation and flush it, name included; raises OSError, and says so."""
+        try:
+            self._write(reserved_until)
+        except OSError as error:
+            log.error("ids.floor", file=str(self._path), reason=str(error))
+            raise
+
+    def _write(self, reserved_until: int) -> None:
         aside = self._path.with_suffix(".new")
         with aside.open("w") as file:
             file.write(f"{reserved_until}\n")
