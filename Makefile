@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Debian packages that tests and benchmarks start private instances of.
+# Debian packages that benchmarks start private instances of; the tests need none.
 PACKAGES := redis-server mosquitto
 RESULTS := benchmarks/RESULTS.md
 

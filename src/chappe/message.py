@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from chappe.errors import RemoteProtocolError
+
 # The packed code of a delivered message.
 DELIVERY = 33
 
@@ -27,5 +29,13 @@ class Message(msgspec.Struct, gc=False, frozen=True, array_like=True, tag=DELIVE
 
     @property
     def data(self) -> Any:
-        """The payload as its receiver wants it: bytes when binary, else the JSON value."""
-        return self.payload if self.binary else msgspec.json.decode(self.payload)
+        """The payload as its receiver wants it: bytes when binary, else the JSON value.
+
+        Raises RemoteProtocolError for JSON that no Python value stands for, such as 1e999.
+        """
+        if self.binary:
+            return self.payload
+        try:
+            return msgspec.json.decode(self.payload)
+        except msgspec.DecodeError as error:
+            raise RemoteProtocolError(f"data: {error}") from None

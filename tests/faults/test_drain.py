@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -106,9 +107,36 @@ def test_draining_node_takes_nobody_new(start_node: StartNode) -> None:
         node.terminate()
         assert peer.hear()["op"] == "reconnect"
         assert api.request("GET", "/readyz")[0] == 503
-        for url in node.addresses.values():
+        for edge in ("websocket", "tcp"):
             with pytest.raises(ConnectionError):
-                dial(url)
+                dial(node.addresses[edge])
+        late = Api(node)  # a connection of its own, as a load balancer's probe has
+        assert late.request("GET", "/readyz")[0] == 503
+        assert late.request("POST", "/v1/poll", b'{"as": "user:late"}')[0] == 503
+        late.close()
+    api.close()
+    node.stop()
+
+
+def test_polled_session_collects_its_messages_from_a_draining_node(start_node: StartNode) -> None:
+    node = start_node("drain_s = 20.0\n")
+    api = Api(node)
+    opened = json.loads(api.request("POST", "/v1/poll", b'{"as": "user:poller"}')[1])
+    ask = json.dumps({"session": opened["session"]}).encode()
+    sent = api.request("POST", "/v1/send", b'{"to": "user:poller", "data": "kept"}')
+    assert sent[0] == 200
+    with connect(node.addresses, "tcp", beats=True) as peer:
+        assert peer.greet("user:here")["ok"]
+        node.terminate()
+        assert peer.hear()["op"] == "reconnect"
+        late = Api(node)
+        status, answer = late.request("POST", "/v1/poll", ask)
+        assert status == 200
+        ops = [item["op"] for item in json.loads(answer)["messages"]]
+        assert "message" in ops
+        assert "reconnect" in ops
+        late.request("DELETE", f"/v1/poll/{opened['session']}")
+        late.close()
     api.close()
     node.stop()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.errors import Overload
+from chappe.errors import BadRequest, Overload, RequestError
 from chappe.hub.allowance import Allowances
 from chappe.hub.app import App
 from chappe.hub.bucket import Bucket
@@ -106,9 +106,18 @@ def test_a_closing_session_gives_back_what_it_did_not_use() -> None:
 def test_a_refused_message_takes_nothing() -> None:
     clock = ManualClock()
     allowances = Allowances(Rate(bytes_per_s=1000), app_of(Quota(), clock), clock)
+    allowances.spend(500)
     for _ in range(5):
         with pytest.raises(Overload):
-            allowances.spend(1001)
+            allowances.spend(600)
+    allowances.spend(500)
+
+
+def test_what_can_never_pass_is_refused_as_such() -> None:
+    clock = ManualClock()
+    allowances = Allowances(Rate(bytes_per_s=1000), app_of(Quota(), clock), clock)
+    with pytest.raises(BadRequest, match="1001 bytes at once"):
+        allowances.spend(1001)
     allowances.spend(1000)
 
 
@@ -129,7 +138,7 @@ def test_no_order_of_sessions_gets_past_the_rate_or_the_quota(
         try:
             sessions[who].spend(0, count)
             spent[who] += count
-        except Overload:
+        except RequestError:
             pass
         since = 1 + clock.now_s - start
         assert sum(spent) <= quota * since + 1e-6

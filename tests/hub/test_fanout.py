@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from chappe.hub.fanout import RUN_MESSAGES_MAX
+from chappe.hub.grant import EVERYTHING, NOTHING, Grant
+from chappe.hub.options import HubOptions
+from chappe.hub.outbox import FLUSH_SESSIONS
 from chappe.message import Message
 from chappe.wire.encoding import STREAM, Encoding
-from chappe.wire.ops import PACKED, Send, Subscribe, Unsubscribe
+from chappe.wire.ops import PACKED, Hello, Reply, Send, Subscribe, Unsubscribe
 from tests.hub.rig import Rig, publish, send
 from tests.loop import on_loop
 
@@ -199,3 +203,88 @@ async def test_a_bad_payload_within_a_run_is_refused_and_the_rest_goes_on() -> N
     await rig.tick()
     assert bob.got() == [1, 2, 3, 4, 5, 6]
     assert rig.recorder.refusals == {"protocol": 4}
+
+
+@on_loop
+async def test_a_run_of_one_app_is_not_joined_by_another_app_of_the_same_names() -> None:
+    rig = Rig()
+    alice, bob = rig.endpoint("alice", app="a"), rig.endpoint("bob", app="a")
+    carol, other_bob = rig.endpoint("carol", app="b"), rig.endpoint("bob", app="b")
+    alice.say(send("user:bob", "a1"))
+    carol.say(send("user:bob", "b1"), send("user:bob", "b2"))
+    alice.say(send("user:bob", "a2"))
+    await rig.tick()
+    assert (bob.got(), other_bob.got()) == (["a1", "a2"], ["b1", "b2"])
+
+
+class OnlyAlice:
+    """Lets everybody in and subscribe, and alice alone send and publish."""
+
+    def authenticate(self, hello: Hello) -> Grant:
+        scope = EVERYTHING if hello.as_ == "user:alice" else NOTHING
+        return Grant(app="a", address=hello.as_, send=scope, publish=scope, subscribe=EVERYTHING)
+
+
+@on_loop
+async def test_nobody_joins_the_run_of_another_without_permission() -> None:
+    rig = Rig(authenticator=OnlyAlice())
+    alice, bob, mallory = (rig.endpoint(name) for name in ("alice", "bob", "mallory"))
+    bob.say(Subscribe(to="topic:t"))
+    await rig.tick()
+    alice.say(publish("topic:t", "good"))
+    mallory.say(publish("topic:t", "bad 1"), publish("topic:t", "bad 2"))
+    alice.say(send("user:bob", "good"))
+    mallory.say(send("user:bob", "bad 3"), send("user:bob", "bad 4"))
+    await rig.tick()
+    assert bob.got() == ["good", "good"]
+
+
+@on_loop
+async def test_a_fan_out_larger_than_a_slice_reaches_everybody() -> None:
+    rig = Rig()
+    readers = [rig.endpoint(f"r{n}") for n in range(3 * FLUSH_SESSIONS + 1)]
+    for reader in readers:
+        reader.say(Subscribe(to="topic:t"))
+    alice = rig.endpoint("alice")
+    alice.say(publish("topic:t", 1))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [reader.got() for reader in readers] == [[1]] * len(readers)
+
+
+@on_loop
+async def test_what_was_promised_before_a_transport_paused_in_the_same_tick_is_kept() -> None:
+    rig = Rig(options=HubOptions(outbox_bytes_max=10_000))
+    alice, bob = rig.endpoint("alice"), rig.endpoint("bob")
+    for n in range(9):
+        alice.say(send("user:bob", [n, "x" * 1000], id=n))
+    alice.say(send("user:bob", [9, "x" * 5000], id=9))
+    rig.hub.pause(bob.session)
+    await rig.tick()
+    replies = [op for op in alice.heard() if isinstance(op, Reply)]
+    assert all(reply.ok for reply in replies)
+    rig.hub.resume(bob.session)
+    await rig.tick()
+    assert [n for n, _ in bob.got()] == list(range(10))
+
+
+@on_loop
+async def test_the_nodes_cap_reached_by_one_of_several_devices_disturbs_nobody() -> None:
+    options = HubOptions(outboxes_bytes_max=20_000)
+    rig = Rig(options=options)
+    alice = rig.endpoint("alice")
+    free = rig.endpoint("bob")
+    stuck = [rig.endpoint("bob") for _ in range(12)]
+    for device in stuck:
+        rig.hub.pause(device.session)
+    for n in range(10):
+        alice.say(send("user:bob", [n, "x" * 1000], id=n))
+    await rig.tick()
+    assert [reply.ok for reply in alice.heard()] == [True] * 10
+    assert [n for n, _ in free.got()] == list(range(10))
+    assert any(device.session.closed for device in stuck)
+    rig.hub.pause(free.session)
+    for n in range(20):
+        alice.say(send("user:bob", [n, "x" * 1000], id=n))
+    await rig.tick()
+    assert len(alice.heard()) == 20

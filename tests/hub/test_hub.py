@@ -8,7 +8,7 @@ import pytest
 
 from chappe.errors import CloseCode, ConfigError, Overload
 from chappe.hub.grant import EVERYTHING, Grant
-from chappe.hub.options import HubOptions, Quota, Rate
+from chappe.hub.options import AppQuota, HubOptions, Quota, Rate
 from chappe.wire.encoding import STREAM
 from chappe.wire.ops import Hello, Reconnect, Reply, Subscribe
 from tests.hub.rig import KeptSink, Rig, publish, send
@@ -45,7 +45,7 @@ async def test_a_node_holds_so_many_connections_and_no_more() -> None:
 
 @on_loop
 async def test_an_apps_connections_are_bounded_by_its_quota_and_others_are_not() -> None:
-    quotas = {"small": Quota(connections=1)}
+    quotas = {"small": AppQuota(connections=1)}
     rig = Rig(options=HubOptions(quotas=quotas), authenticator=Bearers())
     first, second = rig.stranger(), rig.stranger()
     first.say(Hello(id=1, as_="user:a", app="small"))
@@ -94,7 +94,7 @@ async def test_messages_without_an_id_are_held_to_the_rate_too() -> None:
 
 @on_loop
 async def test_an_apps_quota_bounds_its_sessions_together_and_no_other_app() -> None:
-    quotas = {"small": Quota(messages_per_s=10)}
+    quotas = {"small": AppQuota(messages_per_s=10)}
     rig = Rig(options=HubOptions(quotas=quotas), authenticator=Bearers())
     senders = [rig.endpoint(f"s{n}", app="small") for n in range(3)]
     sink = rig.endpoint("sink", app="small")
@@ -239,3 +239,34 @@ async def test_a_session_may_be_opened_paused() -> None:
 def test_an_option_that_makes_no_sense_is_refused_by_name(make, named: str) -> None:
     with pytest.raises(ConfigError, match=named.replace(".", r"\.")):
         make()
+
+
+def test_an_apps_own_quota_leaves_the_general_bounds_it_does_not_name() -> None:
+    options = HubOptions(
+        quota=Quota(connections=10, messages_per_s=20), quotas={"shop": AppQuota(connections=99)}
+    )
+    assert options.quota_of("shop") == Quota(connections=99, messages_per_s=20)
+    assert options.quota_of("other") == Quota(connections=10, messages_per_s=20)
+
+
+@on_loop
+async def test_only_so_many_apps_are_held() -> None:
+    rig = Rig(options=HubOptions(apps_max=2))
+    rig.endpoint("alice", app="a")
+    last = rig.endpoint("alice", app="b")
+    with pytest.raises(Overload):
+        rig.endpoint("alice", app="c")
+    rig.hub.lost(last.session)
+    rig.endpoint("alice", app="c")  # a place is free: an app goes with its last session
+
+
+@on_loop
+async def test_leaving_and_coming_back_does_not_fill_an_apps_bucket() -> None:
+    rig = Rig(options=HubOptions(quota=Quota(messages_per_s=5)))
+    for _ in range(3):
+        alice = rig.endpoint("alice")
+        for n in range(5):
+            alice.say(send("user:alice", n))
+        await rig.tick()
+        rig.hub.lost(alice.session)
+    assert rig.recorder.sends <= 5

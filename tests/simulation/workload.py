@@ -12,7 +12,7 @@ from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.edge.tcp import TcpConnection
 from chappe.hub.hub import Hub
-from chappe.hub.options import HubOptions
+from chappe.hub.options import HubOptions, Quota
 from chappe.ids import Snowflake
 from chappe.message import Message
 from chappe.simulation import Faults, Simulation, Trace
@@ -138,7 +138,13 @@ class World:
         return self
 
     async def _live(self) -> None:
-        options = HubOptions(outbox_bytes_max=40_000, outboxes_bytes_max=150_000)
+        # A rate that nobody reaches: an app with one outlives its sessions, so what they left
+        # behind in its tables can be seen.
+        options = HubOptions(
+            outbox_bytes_max=40_000,
+            outboxes_bytes_max=150_000,
+            quota=Quota(messages_per_s=1_000_000_000),
+        )
         self.hub = make_hub(self.simulation, self.recorder, options)
         actors = [
             self.network.on_host(f"c{number}", self._act(number), name=f"c{number}")

@@ -60,8 +60,8 @@ class TokenAuthenticator:
     def __init__(self, keys: Iterable[Key], clock: Clock) -> None:
         self._clock = clock
         self._keys: dict[str, _LoadedKey] = {}
-        # (app, token id) -> when it would have expired anyway; in memory, so a restart forgets.
-        self._revoked: dict[tuple[str, str], float] = {}
+        # App -> token id -> when it would have expired anyway; in memory, so a restart forgets.
+        self._revoked: dict[str, dict[str, float]] = {}
         for key in keys:
             if key.id in self._keys:
                 raise ConfigError(f"access.keys: two keys have the id {key.id!r}")
@@ -90,7 +90,7 @@ class TokenAuthenticator:
         token_id = claims.get("jti")
         if token_id is not None and not isinstance(token_id, str):
             raise Forbidden("token: jti is not a string")
-        if token_id is not None and (key.app, token_id) in self._revoked:
+        if token_id is not None and token_id in self._revoked.get(key.app, ()):
             raise Forbidden("token: revoked")
         try:
             address = parse_address(claims["sub"], "sub")
@@ -105,7 +105,7 @@ class TokenAuthenticator:
             publish=_scope(claims, "publish"),
             subscribe=_scope(claims, "subscribe"),
             administer=_scope(claims, "admin"),
-            expires_at=float(claims["exp"]),
+            expires_at=float(claims["exp"]) + LEEWAY_S,
             token_id=token_id,
         )
 
@@ -115,11 +115,13 @@ class TokenAuthenticator:
         Whoever revokes also closes the sessions that the token opened.
         """
         now = self._clock.wall_ms() / 1000
-        if len(self._revoked) >= REVOKED_MAX:
-            self._revoked = {t: end for t, end in self._revoked.items() if end + LEEWAY_S > now}
-        if len(self._revoked) >= REVOKED_MAX:
+        revoked = self._revoked.setdefault(app, {})
+        if len(revoked) >= REVOKED_MAX:
+            for old in [token for token, end in revoked.items() if end + LEEWAY_S <= now]:
+                del revoked[old]
+        if len(revoked) >= REVOKED_MAX:
             raise Forbidden(f"{REVOKED_MAX} tokens are revoked already; change the key instead")
-        self._revoked[app, token_id] = expires_at
+        revoked[token_id] = expires_at
 
     def _key_of(self, token: str) -> _LoadedKey:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,16 +26,21 @@ As = Annotated[str, typer.Option("--as", help="Who to be, where no token says it
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 HTTP = "http://127.0.0.1:7401"
+_TOKEN = re.compile(r"[A-Za-z0-9_.=-]+")
 
 
 def api(http: str, token_file: Path | None, ca: Path | None, token: str | None) -> NodeApi:
     """The node's API, with a token from a file or from the environment, never from a flag: flags
     are seen by everybody on the machine."""
+    where = "CHAPPE_TOKEN"
     if token_file is not None:
+        where = "--token-file"
         try:
             token = token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--token-file: {error}") from None
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise ConfigError(f"{where}: this is not a token")
     return NodeApi(http, token, ca)
 
 

@@ -113,7 +113,7 @@ def dial_of(
             parts._replace(netloc=netloc, path=parts.path or "/ws").geturl(),
             form=options.form,
             tls=tls,
-            message_bytes_max=options.message_bytes_max,
+            message_bytes_max=options.received_bytes_max,
             timeout_s=options.connect_timeout_s,
             rng=rng,
         )
@@ -123,7 +123,7 @@ def dial_of(
         port=parts.port or TCP_PORT,
         ssl=(tls or ssl.create_default_context()) if secure else None,
     )
-    return StreamDial(create, options.message_bytes_max)
+    return StreamDial(create, options.received_bytes_max)
 
 
 def _split(url: str, tls: ssl.SSLContext | None) -> SplitResult:

@@ -28,8 +28,11 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     requests_max: int = 100_000
     # What may wait for a connection, or for one that takes more.
     outgoing_bytes_max: int = 8 * 1024 * 1024
-    # The largest op, either way; the hub's own default.
+    # The largest op this side sends: the hub's own default.
     message_bytes_max: int = 1024 * 1024
+    # The largest frame it takes. A message grows on its way: by its envelope, and by a third when
+    # its bytes travel as base64.
+    received_bytes_max: int = 2 * 1024 * 1024
     # Above the first mark a client stops reading unless it awaits an answer, which may lie behind
     # messages; above the second it stops reading whatever it awaits.
     inbox_bytes_pause: int = 1024 * 1024

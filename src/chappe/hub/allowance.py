@@ -7,7 +7,7 @@ app's, so that a message costs two subtractions. A session without any limit has
 from __future__ import annotations
 
 from chappe.clock import Clock
-from chappe.errors import Overload
+from chappe.errors import BadRequest, Overload
 from chappe.hub.app import App
 from chappe.hub.bucket import Bucket
 from chappe.hub.options import Rate
@@ -19,17 +19,22 @@ _SHARES_PER_S = 100
 class _Allowance:
     """What is left of one thing, and the buckets it comes from."""
 
-    __slots__ = ("_buckets", "_share", "_unit", "left")
+    __slots__ = ("_buckets", "_most", "_share", "_unit", "left")
 
     def __init__(self, unit: str, buckets: tuple[Bucket, ...]) -> None:
         self._unit = unit
         self._buckets = buckets
-        self._share = max(1, min(bucket.per_s for bucket in buckets) // _SHARES_PER_S)
+        self._most = min(bucket.per_s for bucket in buckets)
+        self._share = max(1, self._most // _SHARES_PER_S)
         self.left = 0.0
 
     def spend(self, amount: int, now: float) -> None:
         """Take an amount, and a share beyond it; raises Overload, and takes nothing, if some
-        bucket has less than the amount."""
+        bucket has less than the amount, BadRequest if it never will have."""
+        if amount > self._most:
+            raise BadRequest(
+                f"rate limit: {amount} {self._unit} at once, {self._most} a second are allowed"
+            )
         needed = amount - self.left
         wanted = needed + self._share
         for bucket in self._buckets:

@@ -29,6 +29,22 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _refuse_negative("quota", self)
 
 
+class AppQuota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one app may use, where that differs from what every app may."""
+
+    connections: int | None = None
+    messages_per_s: int | None = None
+    bytes_per_s: int | None = None
+
+    def __post_init__(self) -> None:
+        self.on(Quota())
+
+    def on(self, general: Quota) -> Quota:
+        """The app's quota: its own bounds, and the general ones it does not name."""
+        named = msgspec.structs.asdict(self).items()
+        return msgspec.structs.replace(general, **{n: v for n, v in named if v is not None})
+
+
 class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one session may send; 0 means no bound."""
 
@@ -61,7 +77,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     apps_max: int = 10_000
     rate: Rate = Rate()
     quota: Quota = Quota()
-    quotas: dict[str, Quota] = {}
+    quotas: dict[str, AppQuota] = {}
 
     def __post_init__(self) -> None:
         for name in (
@@ -80,5 +96,6 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise ConfigError(f"hub.{name}: must be above 0, and finite")
 
     def quota_of(self, app: str) -> Quota:
-        """The quota of an app: its own, or everybody's."""
-        return self.quotas.get(app, self.quota)
+        """The quota of an app: everybody's, but for what it has of its own."""
+        own = self.quotas.get(app)
+        return self.quota if own is None else own.on(self.quota)

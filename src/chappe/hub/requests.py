@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 _SENDS = frozenset({Send, PACKED[Send]})
 _PUBLISHES = frozenset({Publish, PACKED[Publish]})
 
+# What a send says to a queue only; written out where the hot path asks.
+_QUEUE_FIELDS = ("key", "headers", "tags", "delay_ms", "producer", "seq", "num")
+
 Handler = Callable[["Session", Any], None]
 Handlers = Mapping[type, Handler]
 
@@ -93,10 +96,25 @@ class Requests:
         the ordinary way; those behind it join its run here, without a call for each.
         """
         fanout, new_id = self._fanout, self._next_id
-        address, now_ms, to, kind = session.address, 0, "", None
+        address, now_ms, to, kind, publishes = session.address, 0, "", None, False
         join = fanout.messages.append
         for op in ops:
-            if op.__class__ is kind and op.to == to and op.id is None:
+            if (
+                op.__class__ is kind
+                and op.to == to
+                and op.id is None
+                and (
+                    not op.reliable
+                    if publishes
+                    else op.key is None
+                    and op.headers is None
+                    and op.tags is None
+                    and op.delay_ms is None
+                    and op.producer is None
+                    and op.seq is None
+                    and op.num is None
+                )
+            ):
                 if op.data64 is True and op.data is not None:  # packed, binary: nothing to check
                     join(Message(new_id(), address, to, now_ms, op.data, True))
                     continue
@@ -111,13 +129,25 @@ class Requests:
             if session.closed:
                 return
             joins = fanout.sender is session and session.allowances is None
-            joining = _SENDS if fanout.promised else _PUBLISHES
+            publishes = not fanout.promised
+            joining = _PUBLISHES if publishes else _SENDS
             kind = op.__class__ if joins and op.__class__ in joining else None
             address, now_ms, to = session.address, self._hub.now_ms, fanout.to
             join = fanout.messages.append
         if len(ops) > 1:
             # What one read brought is bounded; a run of several such would not be.
             fanout.end()
+
+    def _take(self, session: Session, op: Send | Publish, receivers: int = 1) -> tuple[bytes, bool]:
+        """An op's payload, if it is not too large, and the session may still send that much."""
+        payload, binary = take_payload(op)
+        if len(payload) > self._hub.limits.message_bytes_max:
+            raise BadRequest(
+                f"data: {len(payload)} bytes, {self._hub.limits.message_bytes_max} are allowed"
+            )
+        if session.allowances is not None:
+            session.allowances.spend(len(payload) * receivers, receivers)
+        return payload, binary
 
     def _send(self, session: Session, op: Send) -> None:
         to = op.to
@@ -127,9 +157,8 @@ class Requests:
         scope = session.grant.send
         if scope is not EVERYTHING and to not in scope:
             raise _outside("send to", to)
-        payload, binary = take_payload(op)
-        if session.allowances is not None:
-            session.allowances.spend(len(payload))
+        _refuse_queue_fields(op)
+        payload, binary = self._take(session, op)
         fanout = self._fanout
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
         # What may be sent may not be published: a run to a topic is not one to join here.
@@ -181,9 +210,8 @@ class Requests:
         for to in receivers:
             if to not in scope:
                 raise _outside("send to", to)
-        payload, binary = take_payload(op)
-        if session.allowances is not None:
-            session.allowances.spend(len(payload) * len(receivers), len(receivers))
+        _refuse_queue_fields(op)
+        payload, binary = self._take(session, op, len(receivers))
         message_id = self._next_id()
         errors: dict[str, RequestError] = {}
         for to in receivers:
@@ -204,9 +232,9 @@ class Requests:
         scope = session.grant.publish
         if scope is not EVERYTHING and to not in scope:
             raise _outside("publish to", to)
-        payload, binary = take_payload(op)
-        if session.allowances is not None:
-            session.allowances.spend(len(payload))
+        if op.reliable:
+            raise BadRequest("reliable: not for a topic")
+        payload, binary = self._take(session, op)
         app, fanout = session.app, self._fanout
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
         nodes = 1
@@ -313,6 +341,13 @@ class Requests:
 
 def _both_forms(handlers: dict[type[Op], Handler]) -> Handlers:
     return handlers | {PACKED[op]: handlers[op] for op in handlers if op in PACKED}
+
+
+def _refuse_queue_fields(op: Send) -> None:
+    """Nothing that was asked for is ignored silently."""
+    for name in _QUEUE_FIELDS:
+        if getattr(op, name) is not None:
+            raise BadRequest(f"{name}: a message to a user has none")
 
 
 def _check_topic(to: str) -> None:

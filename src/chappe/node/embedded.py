@@ -73,7 +73,7 @@ class Hub:
     ) -> Client:
         """Connect an endpoint; raises what its hello is answered with."""
         client = Client(
-            StreamDial(self._open, self._limits.message_bytes_max),
+            StreamDial(self._open, 2 * self._limits.message_bytes_max),
             rng=Random(),  # noqa: S311, jitter only
             as_=as_,
             app=app,

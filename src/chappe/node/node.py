@@ -42,7 +42,7 @@ class Node:
         self._clock = clock or SystemClock()
         self._tls = _server_context(options.tls) if options.tls else None
         self._data = DataFolder(Path(options.data))
-        self._listeners: list[Listener] = []
+        self._listeners: dict[str, Listener] = {}
         self.accept_counters = AcceptCounters()
         self._door = Door(options.access.connects_per_s, self._clock)
         self.recorder = CountingRecorder()
@@ -111,7 +111,7 @@ class Node:
             self._door,
             self._options.handshake_timeout_s,
         )
-        self._listeners.append(listener)
+        self._listeners[edge] = listener
         self._ports[edge] = listener.port
 
     def addresses(self) -> dict[str, str]:
@@ -131,7 +131,9 @@ class Node:
         Clients have `drain_s` to leave by themselves before they are closed.
         """
         log.info("drain.begin", sessions=len(self.hub.sessions))
-        self._stop_listening()
+        # HTTP stays until the end: polled sessions collect what they were promised, and whoever
+        # asks is told that this node is not ready.
+        self._stop_listening("websocket", "tcp")
         self.hub.drain("this node is going away", _RECONNECT_SPREAD_MS)
         deadline = self._loop.time() + self._options.drain_s
         while self.hub.sessions and (left := deadline - self._loop.time()) > 0:
@@ -141,13 +143,13 @@ class Node:
         await self._stop()
         log.info("drain.end")
 
-    def _stop_listening(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+    def _stop_listening(self, *edges: str) -> None:
+        for edge in edges:
+            if (listener := self._listeners.pop(edge, None)) is not None:
+                listener.close()
 
     async def _stop(self) -> None:
-        self._stop_listening()
+        self._stop_listening("websocket", "tcp", "http")
         await self._http.stop()
         self.hub.stop()
         self._data.release()

@@ -167,3 +167,20 @@ def test_stopping_closes_idle_connections_and_ends_polls_and_streams(serve, run)
             await service.edge.start()
 
     run(main)
+
+
+def test_a_request_with_two_lengths_is_refused_and_nothing_behind_it_is_answered(serve, run):
+    async def main():
+        async with serve() as service:
+            reader, writer = await connect(service)
+            writer.write(
+                b"POST /v1/poll HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+                b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+            )
+            answer = await read_to_end(reader)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert answer.count(b"HTTP/1.1") == 1
+            writer.close()
+
+    run(main)

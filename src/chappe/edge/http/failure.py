@@ -54,9 +54,12 @@ def headers_of(status: int) -> dict[str, str]:
 
 
 def answer_failures(app: FastAPI, recorder: Recorder) -> None:
-    """Make an app answer whatever goes wrong in one form; what the hub did not see is recorded."""
+    """Make an app answer whatever goes wrong in one form; what the hub did not see is recorded.
 
-    def refused(request: Request, error: Any) -> Response:
+    The handlers are coroutines because others would each be run in a thread.
+    """
+
+    async def refused(request: Request, error: Any) -> Response:
         recorder.refused("", error.code)
         return _request_error(request, error)
 
@@ -76,13 +79,13 @@ def _request_error(request: Request, error: Any) -> Response:
     return failed(status, error.code, error.reason)
 
 
-def _validation_error(request: Request, error: Any) -> Response:
+async def _validation_error(request: Request, error: Any) -> Response:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
     return failed(400, ErrorCode.PROTOCOL, f"{field}: {first['msg']}")
 
 
-def _http_error(request: Request, error: Any) -> Response:
+async def _http_error(request: Request, error: Any) -> Response:
     reasons = {404: "there is nothing at this path", 405: "this path has no such method"}
     response = failed(
         error.status_code, ErrorCode.PROTOCOL, reasons.get(error.status_code, error.detail)
@@ -91,11 +94,11 @@ def _http_error(request: Request, error: Any) -> Response:
     return response
 
 
-def _gone(request: Request, error: Any) -> Response:
+async def _gone(request: Request, error: Any) -> Response:
     """The client left in the middle of its request: nobody reads this."""
     return Response(status_code=400)
 
 
-def _bug(request: Request, error: Exception) -> Response:
+async def _bug(request: Request, error: Exception) -> Response:
     """Our own mistake: the log has it, the peer learns no more than that."""
     return failed(500, "internal", "the node made a mistake; its log says which")

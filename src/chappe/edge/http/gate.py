@@ -40,7 +40,11 @@ class Gate:
         origin = headers.get("origin")
         api = scope["path"].startswith("/v1/")
         app = self._app
-        if fault := self._fault(headers, api):
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # Two lengths: a proxy in front may believe the other one, and what one of them takes
+            # for a body the other would take for the next request.
+            app, origin = _ambiguous(), None
+        elif fault := self._fault(headers, api):
             app, origin = failed(403, ErrorCode.FORBIDDEN, fault), None
         elif api and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             app = _preflight()
@@ -69,6 +73,13 @@ class Gate:
 
 def _is_loopback(hosts: Iterable[str]) -> bool:
     return all(host in _LOOPBACK or host.rpartition(":")[0] in _LOOPBACK for host in hosts)
+
+
+def _ambiguous() -> Response:
+    reason = "content-length: not together with transfer-encoding"
+    response = failed(400, ErrorCode.PROTOCOL, reason)
+    response.headers["connection"] = "close"
+    return response
 
 
 def _preflight() -> Response:
