@@ -99,7 +99,8 @@ def test_list_of_receivers_counts_each(node: NodeProcess) -> None:
     with member(node, "tcp", "user:a", "chatty") as peer:
         # More than a second's worth can never be had at once.
         reply = peer.ask(Send(id=2, to=[f"user:{n}" for n in range(30)], data=DATA))
-        assert (reply["ok"], reply["error"]) == (False, "overload")
+        assert (reply["ok"], reply["error"]) == (False, "protocol")
+        assert "30 messages at once" in reply["reason"]
 
 
 def test_quota_holds_over_http(node: NodeProcess, api: Api) -> None:
