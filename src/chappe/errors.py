@@ -58,6 +58,9 @@ class CloseCode(IntEnum):
         return self not in GIVE_UP
 
 
+# What a connection that broke without a close frame is said to have closed with; never sent.
+ABNORMAL = 1006
+
 GIVE_UP = frozenset(
     {
         CloseCode.NORMAL,

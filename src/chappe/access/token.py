@@ -36,7 +36,7 @@ PATTERNS_MAX = 256
 REVOKED_MAX = 100_000
 
 _TIME_MAX = 1e12
-_PATTERN = re.compile(r"\*|[a-z]+:\S*")
+PATTERN = re.compile(r"\*|[a-z]+:\S*")
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -204,7 +204,7 @@ def _scope(claims: dict[str, Any], name: str) -> Scope:
     if (
         not isinstance(patterns, list)
         or len(patterns) > PATTERNS_MAX
-        or not all(isinstance(p, str) and _PATTERN.fullmatch(p) for p in patterns)
+        or not all(isinstance(p, str) and PATTERN.fullmatch(p) for p in patterns)
     ):
         raise Forbidden(
             f"token: {name} is not a list of at most {PATTERNS_MAX} addresses or prefixes"

@@ -11,7 +11,7 @@ from typing import Annotated
 import jwt
 import typer
 
-from chappe.access.token import AUDIENCE, SECRET_BYTES_MIN
+from chappe.access.token import AUDIENCE, PATTERN, SECRET_BYTES_MIN
 from chappe.address import check_app, parse_address
 from chappe.cli.options import console
 from chappe.errors import ConfigError
@@ -48,6 +48,11 @@ def create(
     """Print a token for a user."""
     parse_address(as_, "--as")
     check_app(for_app)
+    if hours <= 0:
+        raise ConfigError("--hours: must be above 0")
+    for pattern in (*(send or ()), *(publish or ()), *(subscribe or ()), *(admin or ())):
+        if not PATTERN.fullmatch(pattern):
+            raise ConfigError(f"{pattern!r} is neither an address nor a prefix that ends in *")
     try:
         secret = key_file.read_bytes().strip()
     except OSError as error:

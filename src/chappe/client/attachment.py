@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from chappe.client.conversation import Closing
-from chappe.client.link import ABNORMAL, Link
-from chappe.errors import ConnectionClosed
+from chappe.client.link import Link
+from chappe.errors import ABNORMAL, ConnectionClosed
 
 if TYPE_CHECKING:
     from chappe.client.connection import Connection

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import ssl
 from collections.abc import Generator
-from random import Random
+from random import Random, SystemRandom
 from types import TracebackType
 from urllib.parse import SplitResult, urlsplit
 
@@ -66,8 +66,8 @@ class Connecting:
             await self._client.close()
 
     async def _open(self) -> Client:
-        # From the operating system unless one is given: only jitter and masks come from it.
-        rng = self._rng if self._rng is not None else Random()  # noqa: S311
+        # Masks come from it too, and RFC 6455 wants those unpredictable.
+        rng = self._rng if self._rng is not None else SystemRandom()
         client = Client(
             dial_of(self._parts, tls=self._tls, options=self._options, rng=rng),
             rng=rng,

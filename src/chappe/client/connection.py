@@ -19,11 +19,11 @@ from chappe.client.backoff import Backoff
 from chappe.client.conversation import Closing, Conversation, Event, Phase, Refused
 from chappe.client.identity import Identity
 from chappe.client.inbox import Inbox
-from chappe.client.link import ABNORMAL, Dial
+from chappe.client.link import Dial
 from chappe.client.notice import Disconnected, Draining, Dropped, Notice, Reconnected
 from chappe.client.options import ClientOptions
 from chappe.client.pulse import Pulse
-from chappe.errors import CloseCode, ConnectionClosed, Overload, RequestError
+from chappe.errors import ABNORMAL, CloseCode, ConnectionClosed, Overload, RequestError
 from chappe.message import Message
 
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ from typing import Protocol
 
 from chappe.client.form import Form
 
-ABNORMAL = 1006
-
 
 class Receiver(Protocol):
     """The client's end of a link."""

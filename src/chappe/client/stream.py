@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 from chappe.client.form import STREAM, Form
-from chappe.client.link import ABNORMAL, Link, Receiver
-from chappe.errors import RemoteProtocolError
+from chappe.client.link import Link, Receiver
+from chappe.errors import ABNORMAL, RemoteProtocolError
 from chappe.wire.packed import Splitter, frame
 
 # Opens a connection with the protocol of a factory: `loop.create_connection`, bound to an address,

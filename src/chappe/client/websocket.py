@@ -13,8 +13,8 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from picows.common import WSError, WSInvalidStatusError
 
 from chappe.client.form import PACKED, TEXT, Form
-from chappe.client.link import ABNORMAL, Link, Receiver
-from chappe.errors import CloseCode, ConnectionClosed, RemoteProtocolError
+from chappe.client.link import Link, Receiver
+from chappe.errors import ABNORMAL, CloseCode, ConnectionClosed, RemoteProtocolError
 from chappe.wire import websocket as wire
 from chappe.wire.limits import Limits
 

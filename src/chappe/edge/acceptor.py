@@ -88,6 +88,7 @@ class Acceptor:
         self._door = door
         self._opening: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._short = False  # of descriptors: said once, not at every try
         self._socket = _listening_socket(host, port)
         self.port: int = self._socket.getsockname()[1]
         loop.add_reader(self._socket, self._accept)
@@ -116,6 +117,9 @@ class Acceptor:
                 self._counters.turned_away += 1
                 connection.close()
                 continue
+            if self._short:
+                self._short = False
+                log.info("accept.resumed", port=self.port)
             connection.setblocking(False)
             self._counters.accepted += 1
             task = self._loop.create_task(self._open(connection))
@@ -124,7 +128,9 @@ class Acceptor:
 
     def _pause(self, error: OSError) -> None:
         self._counters.pauses += 1
-        log.warning("accept.paused", reason=error.strerror, port=self.port)
+        if not self._short:
+            self._short = True
+            log.warning("accept.paused", reason=error.strerror, port=self.port)
         self._loop.remove_reader(self._socket)
         self._timer = self._loop.call_later(_PAUSE_S, self._resume)
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from chappe.errors import ConfigError
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Origins:
@@ -30,7 +30,7 @@ class Origins:
         """Whether a page of that origin may connect."""
         if origin is None or origin in self._allowed:
             return True
-        return self._loopback and _is_origin(origin) and urlsplit(origin).hostname in _LOOPBACK
+        return self._loopback and _is_origin(origin) and urlsplit(origin).hostname in LOOPBACK
 
 
 def _is_origin(text: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from chappe.clock import Clock
 from chappe.errors import (
+    ABNORMAL,
     CloseCode,
     ErrorCode,
     Forbidden,
@@ -33,8 +34,6 @@ from chappe.ids import Snowflake
 from chappe.wire.encoding import Encoding
 from chappe.wire.limits import Limits
 from chappe.wire.ops import Error, Hello, Malformed, Op, Reconnect
-
-ABNORMAL = 1006
 
 
 class Hub:

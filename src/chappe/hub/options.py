@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from chappe.errors import ConfigError
+from chappe.address import check_app
+from chappe.errors import BadRequest, ConfigError
 
 OutboxPolicy = Literal["drop_oldest", "drop_newest", "close"]
 
@@ -94,6 +95,12 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             # So written, it refuses NaN as well; an endless interval would never come to its end.
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"hub.{name}: must be above 0, and finite")
+
+        for app in self.quotas:
+            try:
+                check_app(app)
+            except BadRequest as error:
+                raise ConfigError(f"hub.quotas: {error.reason}") from None
 
     def quota_of(self, app: str) -> Quota:
         """The quota of an app: everybody's, but for what it has of its own."""

@@ -41,13 +41,15 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._clock = clock or SystemClock()
         self._tls = _server_context(options.tls) if options.tls else None
-        self._data = DataFolder(Path(options.data))
         self._listeners: dict[str, Listener] = {}
         self.accept_counters = AcceptCounters()
         self._door = Door(options.access.connects_per_s, self._clock)
         self.recorder = CountingRecorder()
         tokens = TokenAuthenticator(options.access.keys, self._clock)
         authenticator = DevAuthenticator(tokens) if options.dev else tokens
+        origins = Origins(options.access.origins, loopback=options.dev)
+        # Last of what may be refused: a folder once taken is held until the node stops.
+        self._data = DataFolder(Path(options.data))
         self.hub = Hub(
             loop=self._loop,
             clock=self._clock,
@@ -60,7 +62,6 @@ class Node:
             options=options.hub,
             limits=options.limits,
         )
-        origins = Origins(options.access.origins, loopback=options.dev)
         self._websocket = WebSocketEdge(
             self.hub,
             origins,
@@ -180,5 +181,5 @@ def _server_context(tls: Tls) -> ssl.SSLContext:
     try:
         context.load_cert_chain(tls.cert, tls.key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"tls: {error}") from None
+        raise ConfigError(f"tls: {tls.cert}, {tls.key}: {error}") from None
     return context

@@ -12,13 +12,13 @@ import msgspec
 
 from chappe.access.token import Key
 from chappe.edge.http.options import HttpOptions
+from chappe.edge.origin import LOOPBACK
 from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
 from chappe.ids import NODE_MAX
 from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,7 +85,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "hub.outbox_bytes_max: must be at least twice limits.message_bytes_max, "
                 "so that any message fits"
             )
-        loopback = self.host in _LOOPBACK
+        loopback = self.host in LOOPBACK
         if self.dev and not loopback:
             raise ConfigError(
                 f"host: --dev lets anybody in, so it stays on loopback, not {self.host}"
@@ -118,7 +118,7 @@ def load_options(
         # Not strict: an environment variable is text, whatever it stands for.
         return msgspec.convert(values, NodeOptions, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error).replace("`$.", "`")) from None
 
 
 def _read(file: Path) -> dict[str, Any]:

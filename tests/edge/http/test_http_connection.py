@@ -184,3 +184,14 @@ def test_a_request_with_two_lengths_is_refused_and_nothing_behind_it_is_answered
             writer.close()
 
     run(main)
+
+
+def test_headers_above_the_bound_are_refused_also_when_they_come_at_once(serve, run):
+    async def main():
+        async with serve(options=HttpOptions(header_bytes_max=4096)) as service:
+            small = await service.get("/healthz", headers={"x": "x" * 3000})
+            assert small.status_code == 200
+            large = await service.get("/healthz", headers={"x": "x" * 5000})
+            assert large.status_code in (400, 431)
+
+    run(main)

@@ -63,7 +63,8 @@ class HttpEdge:
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
         self.app = self._make_app(authenticator, revocations, accept_counters)
-        self._config = _config(Gate(self.app, origins, dev=dev), self._options)
+        gate = Gate(self.app, origins, dev=dev, header_bytes_max=self._options.header_bytes_max)
+        self._config = _config(gate, self._options)
         self._config.load()
         self._lifespan = self._config.lifespan_class(self._config)
 

@@ -27,8 +27,9 @@ _FOREIGN = frozenset({"cross-site", "same-site"})
 class Gate:
     """Refuses foreign pages on `/v1`, answers preflights, and hardens responses."""
 
-    def __init__(self, app: ASGIApp, origins: Origins, *, dev: bool) -> None:
+    def __init__(self, app: ASGIApp, origins: Origins, *, dev: bool, header_bytes_max: int) -> None:
         self._app = app
+        self._header_bytes_max = header_bytes_max
         self._origins = origins
         self._dev = dev
 
@@ -40,7 +41,10 @@ class Gate:
         origin = headers.get("origin")
         api = scope["path"].startswith("/v1/")
         app = self._app
-        if "content-length" in headers and "transfer-encoding" in headers:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > self._header_bytes_max:
+            # What comes in one piece is whole before the parser could find it too long.
+            app, origin = failed(431, ErrorCode.PROTOCOL, "headers: too long"), None
+        elif "content-length" in headers and "transfer-encoding" in headers:
             # Two lengths: a proxy in front may believe the other one, and what one of them takes
             # for a body the other would take for the next request.
             app, origin = _ambiguous(), None
