@@ -53,7 +53,7 @@ proof: setup ## Run every proof at its full count, resumable; writes benchmarks/
 lock: setup # Choose versions anew and write them down with their hashes
 	$(BIN)/python -m pip install --quiet pip-tools
 	$(BIN)/pip-compile --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras --upgrade \
-	  --no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links \
+	  --no-header --no-annotate --no-emit-options \
 	  --output-file constraints.txt pyproject.toml
 	sed -i '/^#/d;/^$$/d' constraints.txt
 

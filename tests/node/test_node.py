@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
@@ -13,6 +14,7 @@ import pytest
 
 from chappe import ConnectionClosed, connect
 from chappe.client import ClientOptions, Notice
+from chappe.edge.acceptor import Listener, ProtocolFactory
 from chappe.edge.http.options import HttpOptions
 from chappe.errors import CloseCode, ConfigError
 from chappe.node.node import DataFolder, Node
@@ -180,3 +182,30 @@ async def test_a_node_that_cannot_listen_lets_go_of_what_it_had(tmp_path: Path) 
             await node.start()
     async with running(tmp_path):
         """The folder is free, and so are the ports that it had."""
+
+
+@on_loop
+async def test_a_node_listens_where_it_is_told_to(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class Nowhere:
+        port = 1234
+
+        def close(self) -> None:
+            asked.append(("closed", 0))
+
+    def listen(
+        factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> Listener:
+        asked.append((host, port))
+        return Nowhere()
+
+    thresholds = gc.get_threshold()
+    node = Node(options_of(tmp_path), listen=listen)
+    await node.start()
+    assert asked == [("127.0.0.1", 0)] * 3
+    assert node.addresses()["tcp"] == "tcp://127.0.0.1:1234"
+    await node.drain()
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+    assert asked[3:] == [("closed", 0)] * 3

@@ -14,7 +14,7 @@ import structlog
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.clock import Clock, SystemClock
-from chappe.edge.acceptor import AcceptCounters, Acceptor, Listener, ProtocolFactory
+from chappe.edge.acceptor import AcceptCounters, Acceptor, Listen, Listener, ProtocolFactory
 from chappe.edge.door import Door
 from chappe.edge.http.edge import HttpEdge
 from chappe.edge.origin import Origins
@@ -36,8 +36,11 @@ _RECONNECT_SPREAD_MS = 2000
 class Node:
     """A hub with its edges, on the running event loop."""
 
-    def __init__(self, options: NodeOptions, clock: Clock | None = None) -> None:
+    def __init__(
+        self, options: NodeOptions, clock: Clock | None = None, listen: Listen | None = None
+    ) -> None:
         self._options = options
+        self._open_listener = listen or self._accept_on
         self._loop = asyncio.get_running_loop()
         self._clock = clock or SystemClock()
         self._tls = _server_context(options.tls) if options.tls else None
@@ -102,18 +105,23 @@ class Node:
         gc.set_threshold(50_000, 20, 100)
 
     def _listen(self, edge: str, factory: ProtocolFactory, port: int) -> None:
-        listener = Acceptor(
+        listener = self._open_listener(factory, self._options.host, port, self._tls)
+        self._listeners[edge] = listener
+        self._ports[edge] = listener.port
+
+    def _accept_on(
+        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> Listener:
+        return Acceptor(
             self._loop,
             factory,
-            self._options.host,
+            host,
             port,
-            self._tls,
+            tls,
             self.accept_counters,
             self._door,
             self._options.handshake_timeout_s,
         )
-        self._listeners[edge] = listener
-        self._ports[edge] = listener.port
 
     def addresses(self) -> dict[str, str]:
         """Where each edge is reached."""
