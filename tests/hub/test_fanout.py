@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from chappe.hub.fanout import RUN_MESSAGES_MAX
+from chappe.hub.fanout import RUN_BYTES_MAX, RUN_MESSAGES_MAX
 from chappe.hub.grant import EVERYTHING, NOTHING, Grant
 from chappe.hub.options import HubOptions
 from chappe.hub.outbox import FLUSH_SESSIONS
 from chappe.message import Message
 from chappe.wire.encoding import STREAM, Encoding
-from chappe.wire.ops import PACKED, Hello, Reply, Send, Subscribe, Unsubscribe
+from chappe.wire.ops import PACKED, Hello, Op, Reply, Send, Subscribe, Unsubscribe
 from tests.hub.rig import Rig, publish, send
 from tests.loop import on_loop
 
@@ -288,3 +288,18 @@ async def test_the_nodes_cap_reached_by_one_of_several_devices_disturbs_nobody()
         alice.say(send("user:bob", [n, "x" * 1000], id=n))
     await rig.tick()
     assert len(alice.heard()) == 20
+
+
+@pytest.mark.parametrize("make", [send, publish])
+@on_loop
+async def test_a_run_that_ended_for_its_size_is_joined_by_nobody(make: Callable[..., Op]) -> None:
+    rig = Rig()
+    alice, bob = rig.endpoint("alice"), rig.endpoint("bob")
+    bob.say(Subscribe(to="topic:bob"))
+    await rig.tick()
+    to = "user:bob" if make is send else "topic:bob"
+    alice.say(make(to, "x" * RUN_BYTES_MAX), make("", 1), make(to, 2))
+    alice.say(make(to, 3, id=1))
+    await rig.tick()
+    assert bob.got()[1:] == [2, 3]
+    assert alice.reply().ok

@@ -70,8 +70,12 @@ class FanOut:
         self._bytes = 0
         self._sessions = sessions
 
-    def add(self, message: Message) -> None:
-        """Take a message to the run's address; a run that has grown large ends."""
+    def add(self, message: Message, sender: Session | None) -> None:
+        """Take a message to the run's address from a session whose right to send there was checked.
+
+        A run that has grown large ends.
+        """
+        self.sender = sender
         self.messages.append(message)
         self._bytes += len(message.payload)
         if len(self.messages) >= RUN_MESSAGES_MAX or self._bytes >= RUN_BYTES_MAX:
@@ -88,9 +92,9 @@ class FanOut:
 
     def settle(self) -> None:
         """Put what was gathered into the outboxes."""
-        assert self.app is not None
         # Taken first: closing a session, whoever does it, ends the run.
         messages, self.messages = self.messages, []
+        assert self.app is not None
         app, sessions = self.app.name, self._sessions
         if self.promised:
             self._put_promised(messages, sessions)

@@ -260,8 +260,11 @@ class Hub:
 
     def _end_tick(self) -> None:
         self.ticking = False
-        self.fanout.end()
-        self.outboxes.flush()
+        try:
+            self.fanout.end()
+        finally:
+            # Whatever is wrong with one run, everybody else's bytes go out.
+            self.outboxes.flush()
 
     def _beat(self, session: Session) -> None:
         """Look at one session, once per heartbeat interval."""

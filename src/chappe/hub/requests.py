@@ -163,18 +163,14 @@ class Requests:
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
         # What may be sent may not be published: a run to a topic is not one to join here.
         if to == fanout.to and session.app is fanout.app and fanout.promised:
-            fanout.add(message)
-            fanout.sender = session
-        elif self._deliver(session.app, message):
-            fanout.sender = session
+            fanout.add(message, session)
+        else:
+            self._deliver(session.app, message, session)
         if op.id is not None:
             self._outboxes.put(session, session.encoding.accepted(op.id, message.id))
 
-    def _deliver(self, app: App, message: Message) -> bool:
-        """Put a message into the outboxes of its receiver's sessions: `ok` if one takes it (H5).
-
-        Returns whether that began a run, which more of the same may join.
-        """
+    def _deliver(self, app: App, message: Message, sender: Session | None = None) -> None:
+        """Put a message into the outboxes of its receiver's sessions: `ok` if one takes it (H5)."""
         to = message.to
         receivers = app.endpoints.get(to)
         if receivers is None:
@@ -185,8 +181,8 @@ class Requests:
         for receiver in receivers:
             if self._outboxes.takes(receiver):
                 self._fanout.begin(app, to, receivers, promised=True)
-                self._fanout.add(message)
-                return True
+                self._fanout.add(message, sender)
+                return
         self._fanout.end()
         taken = [
             self._outboxes.put_promised(receiver, receiver.encoding.message(message))
@@ -198,7 +194,6 @@ class Requests:
             if not took:
                 self._outboxes.miss(receiver)
         self._hub.recorder.sent(app.name, (message,))
-        return False
 
     def _send_to_each(self, session: Session, op: Send) -> None:
         receivers = dict.fromkeys(op.to)  # one message, one receiver, once
@@ -239,12 +234,10 @@ class Requests:
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
         nodes = 1
         if to == fanout.to and app is fanout.app and not fanout.promised:
-            fanout.add(message)
-            fanout.sender = session
+            fanout.add(message, session)
         elif (subscribers := app.topics.get(to)) is not None:
             fanout.begin(app, to, subscribers, promised=False)
-            fanout.add(message)
-            fanout.sender = session
+            fanout.add(message, session)
         else:
             _check_topic(to)
             nodes = 0
