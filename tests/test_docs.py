@@ -73,6 +73,13 @@ def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> N
     assert done.stdout
 
 
+@pytest.mark.parametrize("page", [*PAGES, "ARCHITECTURE.md", "docs/explanation.md"])
+def test_every_link_leads_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
+    for link in links:
+        assert (ROOT / page).parent.joinpath(link).exists(), link
+
+
 def test_the_pages_hold_examples() -> None:
     assert len(PYTHON_BLOCKS) >= 3
 

@@ -47,8 +47,9 @@ def encode_messages(
 ) -> list[bytes]:
     """Each message as its receiver sees it, behind what `head` makes of its size.
 
-    By hand, five times as fast as the general encoder: messages of one run mostly share sender,
-    receiver, time and size, so a template is made for the first and filled in for the others.
+    By hand, nearly twice as fast as the general encoder and a head before it: messages of one run
+    mostly share sender, receiver, time and size, so a template is made for the first and filled in
+    for the others.
     """
     encoded = []
     template, sender, to, ts_ms, size, id_end = b"", "", "", -1, -1, 0
