@@ -161,3 +161,9 @@ def test_every_client_is_back_with_its_subscriptions_after_any_trouble(group: in
         fleet = Fleet(seed, edge).run()
         reconnects += sum(client.reconnects for client in fleet.clients)
     assert reconnects > 0 or not seeds(SEEDS)[group::5]
+
+
+@pytest.mark.parametrize(("seed", "edge"), [(6, "tcp")])
+def test_a_seed_that_failed_once_does_not_fail_again(seed: int, edge: str):
+    # A beat was due on a link that had said goodbye, and could not be written any more.
+    Fleet(seed, edge).run()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chappe.client.conversation import Closing
 from chappe.client.link import Link
-from chappe.errors import ABNORMAL, ConnectionClosed
+from chappe.errors import ABNORMAL, CloseCode, ConnectionClosed
 
 if TYPE_CHECKING:
     from chappe.client.connection import Connection
@@ -22,6 +22,7 @@ class Attachment:
         self.ready: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[ConnectionClosed] = loop.create_future()
         self.writing_paused = False
+        self.parted = False
         self.closing: Closing | None = None
 
     def received(self, body: bytes) -> None:
@@ -47,6 +48,12 @@ class Attachment:
         self.writing_paused = False
         if self._connection is not None:
             self._connection.flush()
+
+    def part(self, reason: str) -> None:
+        """Say goodbye: nothing can be written after it, not even that one is alive."""
+        if self.link is not None and not self.parted:
+            self.parted = True
+            self.link.close(CloseCode.NORMAL, reason)
 
     def mute(self) -> None:
         """Hear no more of the link but its end."""

@@ -112,7 +112,7 @@ class Connection:
             return
         attachment.mute()
         self._conversation.leave()
-        attachment.link.close(CloseCode.NORMAL, "")
+        attachment.part("")
         attachment.link.resume_reading()
         await asyncio.shield(attachment.gone)
 
@@ -126,7 +126,7 @@ class Connection:
         """Hand to the link what it takes."""
         self._flushing = False
         attachment = self._attachment
-        if attachment is None or attachment.link is None:
+        if attachment is None or attachment.link is None or attachment.parted:
             return
         while not attachment.writing_paused and not attachment.gone.done():
             bodies = self._conversation.take(_CHUNK_BYTES)
@@ -360,8 +360,8 @@ class Connection:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        if self._attachment is not None and self._attachment.link is not None:
-            self._attachment.link.close(CloseCode.NORMAL, "moving on")
+        if self._attachment is not None:
+            self._attachment.part("moving on")
 
     def _cut(self) -> None:
         if self._attachment is not None:
