@@ -12,6 +12,10 @@ ChappeError
       BadRequest                the request itself is wrong
   ConnectionClosed              the session ended; `reconnect` says whether to try again
   ConfigError                   options that make no sense, found before anything starts
+  ClusterError                  the registry, or another node, did not do what was asked
+    Conflict                    a value had changed; carries what it is now
+    Held                        somebody else holds it; carries what they say of themselves
+  StorageError                  a store could not do what was asked
 """
 
 from __future__ import annotations
@@ -176,6 +180,30 @@ class ConnectionClosed(ChappeError):
 
 class ConfigError(ChappeError):
     """An option is missing or wrong; the message names it."""
+
+
+class ClusterError(ChappeError):
+    """The registry, or another node, did not do what was asked; the message names which."""
+
+
+class Conflict(ClusterError):
+    """A value was not what its writer thought; `found` is the value and its version now."""
+
+    def __init__(self, path: str, found: tuple[bytes, int] | None) -> None:
+        super().__init__(f"{path}: changed meanwhile")
+        self.found = found
+
+
+class Held(ClusterError):
+    """A lease is somebody else's; `holder` is what they said of themselves."""
+
+    def __init__(self, path: str, holder: bytes) -> None:
+        super().__init__(f"{path}: held by another")
+        self.holder = holder
+
+
+class StorageError(ChappeError):
+    """A store could not do what was asked; the message names the store and the cause."""
 
 
 _BY_CODE: dict[str, type[RequestError]] = {

@@ -1,0 +1,1 @@
+"""Nodes joined: links between them, routes, homes."""

@@ -1,0 +1,1 @@
+"""The application layer: users, avatars, topics, work queues, services."""

@@ -1,0 +1,1 @@
+"""Who is in the cluster, and what it has agreed on."""

@@ -1,0 +1,52 @@
+"""Membership: which nodes there are, and where each takes links (H7)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+import msgspec
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A node, as it tells the others about itself."""
+
+    name: str
+    # Which run of the node this is: larger after each start.
+    incarnation: int
+    # Where its links are accepted, such as ws://10.0.0.7:7403.
+    url: str
+
+
+Members = Mapping[str, Member]
+
+
+class Membership(Protocol):
+    """Joins a node to the others, and tells it about them.
+
+    An implementation keeps a node joined until it leaves: it renews leases, and joins again by
+    itself when its registry comes back, or has forgotten it. While the registry is away, the last
+    view stands.
+    """
+
+    async def join(self, member: Member) -> None:
+        """Become a member; raises ClusterError when the registry cannot be reached, or the name
+        is held by another node that lives."""
+        ...
+
+    async def leave(self) -> None:
+        """Be no member any more; others learn of it at once."""
+        ...
+
+    def watch(self) -> AsyncIterator[Members]:
+        """Give the members, this node among them once it joined: the present view first, then each
+        time it has changed.
+
+        A slow reader gets the latest view, not each one between. Nothing is missed across
+        reconnects: after one the view is read anew.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Leave, and let go of the registry."""
+        ...
