@@ -26,6 +26,8 @@ class Message(msgspec.Struct, gc=False, frozen=True, array_like=True, tag=DELIVE
     ts_ms: int
     payload: bytes
     binary: bool = False
+    # Its place in the history of its topic; 0 where none is kept.
+    offset: int = 0
 
     @property
     def data(self) -> Any:

@@ -36,6 +36,7 @@ messages = st.builds(
     to=texts,
     ts_ms=st.integers(0, 2**53),
     payload=json_payloads,
+    offset=st.just(0) | int64,
 ) | st.builds(
     Message,
     id=st.integers(1, 2**63 - 1),
@@ -44,6 +45,7 @@ messages = st.builds(
     ts_ms=st.integers(0, 2**53),
     payload=st.binary(max_size=300),
     binary=st.just(True),
+    offset=st.just(0) | int64,
 )
 
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
@@ -55,7 +57,10 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "online": st.booleans(),
     "heartbeat_s": st.floats(0, 1e6),
     **dict.fromkeys(("id", "v", "n", "wait_ms", "credit", "ts", "after_ms", "code"), int64),
-    **dict.fromkeys(("delay_ms", "seq", "num", "nodes"), int64),
+    **dict.fromkeys(("delay_ms", "seq", "num", "nodes", "offset", "timeout_ms"), int64),
+    **dict.fromkeys(("history", "depth_max", "bytes_max", "attempts_max"), int64),
+    **dict.fromkeys(("recovered", "idempotent", "anonymous", "volatile"), st.booleans()),
+    **dict.fromkeys(("history_s", "ack_timeout_s"), st.floats(0, 1e6)),
     "verdicts": st.dictionaries(texts, texts, max_size=3),
 }
 

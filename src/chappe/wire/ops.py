@@ -86,11 +86,21 @@ class Publish(PayloadOp, tag="publish"):
 
 
 class Subscribe(AddressedOp, tag="subscribe"):
-    """Receive what is published to a topic."""
+    """Receive what is published to a topic, as oneself or as an avatar of one's own.
+
+    `epoch` and `offset` name the last message seen: what came since is delivered first, if the
+    topic keeps a history and still has it.
+    """
+
+    as_: str | None = field(name="as", default=None)
+    epoch: str | None = None
+    offset: Int64 | None = None
 
 
 class Unsubscribe(AddressedOp, tag="unsubscribe"):
-    """Stop receiving what is published to a topic."""
+    """Stop receiving what is published to a topic, as oneself or as an avatar."""
+
+    as_: str | None = field(name="as", default=None)
 
 
 class Presence(AddressedOp, tag="presence"):
@@ -153,15 +163,45 @@ class Provide(AddressedOp, tag="provide"):
 
 
 class Request(PayloadOp, tag="request"):
-    """Ask a service; towards a provider it carries `request` instead of an `id`."""
+    """Ask a service; towards a provider it carries `request` instead of an `id`.
+
+    One that is idempotent may be given to another provider when the first one dies.
+    """
 
     request: str | None = None
+    idempotent: bool = False
+    timeout_ms: Int64 | None = None
 
 
 class Respond(PayloadOp, tag="respond"):
-    """Answer a service's request."""
+    """Answer a service's request, with data or with an error."""
 
     request: str = ""
+    error: str | None = None
+    reason: str | None = None
+
+
+class Unprovide(AddressedOp, tag="unprovide"):
+    """Offer a service no more; what was asked already may still be answered."""
+
+
+class Create(AddressedOp, tag="create"):
+    """Make a topic or a work queue with options of its own; for administrators."""
+
+    # Of a topic: whether it shows who published, and what it keeps for those who come back.
+    anonymous: bool | None = None
+    history: Int64 | None = None
+    history_s: float | None = None
+    # Of a queue: what it keeps while nobody fetches.
+    volatile: bool | None = None
+    depth_max: Int64 | None = None
+    bytes_max: Int64 | None = None
+    ack_timeout_s: float | None = None
+    attempts_max: Int64 | None = None
+
+
+class Delete(AddressedOp, tag="delete"):
+    """Remove what was made so; for administrators."""
 
 
 class Reply(Op, tag="reply"):
@@ -181,6 +221,14 @@ class Reply(Op, tag="reply"):
     verdicts: dict[str, str] | None = None
     data: Raw | UnsetType = UNSET
     data64: str | None = None
+    # Of a hello: who the hub takes one for.
+    as_: str | None = field(name="as", default=None)
+    # Of a subscribe to a topic with a history: where it is, and whether all that was missed came.
+    epoch: str | None = None
+    offset: Int64 | None = None
+    recovered: bool | None = None
+    # Of a fetch: how many messages it brought.
+    n: Int64 | None = None
 
 
 class Delivery(Op, tag="message"):
@@ -192,6 +240,8 @@ class Delivery(Op, tag="message"):
     ts: Int64 = 0
     data: Raw | UnsetType = UNSET
     data64: str | None = None
+    # Its place in the topic's history; 0 where there is none.
+    offset: Int64 = 0
 
 
 class Error(Op, tag="error"):
@@ -212,6 +262,14 @@ class Reconnect(Op, tag="reconnect"):
 
     reason: str = ""
     after_ms: Int64 = 0
+
+
+class Position(Op, tag="position"):
+    """A topic's history began anew: what one remembered of it before does not count any more."""
+
+    to: str = ""
+    epoch: str = ""
+    offset: Int64 = 0
 
 
 class Closed(Op, tag="closed"):
@@ -253,12 +311,16 @@ CODES: dict[type[Op], int] = {
     Provide: 17,
     Request: 18,
     Respond: 19,
+    Unprovide: 20,
+    Create: 21,
+    Delete: 22,
     Reply: 32,
     Delivery: DELIVERY,
     Error: 34,
     Dropped: 35,
     Reconnect: 36,
     Closed: 37,
+    Position: 38,
 }
 HUB_OPS: tuple[type[Op], ...] = (
     Reply,
@@ -267,6 +329,7 @@ HUB_OPS: tuple[type[Op], ...] = (
     Dropped,
     Reconnect,
     Closed,
+    Position,
     Ping,
     Pong,
     Request,

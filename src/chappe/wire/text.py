@@ -62,9 +62,10 @@ def encode_messages(
             or message.ts_ms != ts_ms
             or message.id >= id_end
             or message.binary
+            or message.offset
         ):
-            if message.binary:
-                encoded.append(_binary(message, head))
+            if message.binary or message.offset:
+                encoded.append(_alone(message, head))
                 continue
             size, sender, to, ts_ms = len(payload), message.sender, message.to, message.ts_ms
             id_end = int(10 ** len(str(message.id)))
@@ -82,13 +83,16 @@ def _template(sender: str, to: str, ts_ms: int, head: bytes) -> bytes:
     return start.replace(b"%", b"%%") + b"%d" + middle.replace(b"%", b"%%") + b"%b}"
 
 
-def _binary(message: Message, head: Callable[[int], bytes]) -> bytes:
-    body = b'{"op":"message","message":"%d","from":%b,"to":%b,"ts":%d,"data64":"%b"}' % (
+def _alone(message: Message, head: Callable[[int], bytes]) -> bytes:
+    """A message that has more to it than a template holds."""
+    data = b'"data64":"%b"' % b64encode(message.payload)
+    body = b'{"op":"message","message":"%d","from":%b,"to":%b,"ts":%d,%b%b}' % (
         message.id,
         _encode(message.sender),
         _encode(message.to),
         message.ts_ms,
-        b64encode(message.payload),
+        data if message.binary else b'"data":' + message.payload,
+        b',"offset":%d' % message.offset if message.offset else b"",
     )
     return head(len(body)) + body
 
