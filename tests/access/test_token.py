@@ -100,11 +100,27 @@ def test_a_good_token_grants_what_it_says(
     assert "topic:chat" not in grant.publish
     assert grant.subscribe is EVERYTHING
     assert "user:alice" not in grant.administer
+    assert "service:billing" not in grant.provide
+
+
+def test_a_token_says_which_services_its_bearer_provides(
+    tokens: TokenAuthenticator, sign: Sign
+) -> None:
+    grant = tokens.verify(sign(provide=["service:billing"]))  # H18
+    assert "service:billing" in grant.provide
+    assert "service:mail" not in grant.provide
+    assert "service:billing" not in grant.send
 
 
 def test_a_token_without_rights_grants_none(tokens: TokenAuthenticator, sign: Sign) -> None:
     grant = tokens.verify(sign())
-    for scope in (grant.send, grant.publish, grant.subscribe, grant.administer):
+    for scope in (
+        grant.send,
+        grant.publish,
+        grant.subscribe,
+        grant.provide,
+        grant.administer,
+    ):
         assert "user:alice" not in scope
         assert "topic:t" not in scope
 

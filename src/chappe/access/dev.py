@@ -29,5 +29,6 @@ class DevAuthenticator:
             send=EVERYTHING,
             publish=EVERYTHING,
             subscribe=EVERYTHING,
+            provide=EVERYTHING,
             administer=EVERYTHING,
         )

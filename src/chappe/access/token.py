@@ -104,6 +104,7 @@ class TokenAuthenticator:
             send=_scope(claims, "send"),
             publish=_scope(claims, "publish"),
             subscribe=_scope(claims, "subscribe"),
+            provide=_scope(claims, "provide"),
             administer=_scope(claims, "admin"),
             expires_at=float(claims["exp"]) + LEEWAY_S,
             token_id=token_id,

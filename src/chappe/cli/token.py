@@ -42,6 +42,7 @@ def create(
     send: Patterns = None,
     publish: Patterns = None,
     subscribe: Patterns = None,
+    provide: Patterns = None,
     admin: Patterns = None,
     hours: Annotated[float, typer.Option(help="How long it is good.")] = 1.0,
 ) -> None:
@@ -50,7 +51,13 @@ def create(
     check_app(for_app)
     if hours <= 0:
         raise ConfigError("--hours: must be above 0")
-    for pattern in (*(send or ()), *(publish or ()), *(subscribe or ()), *(admin or ())):
+    for pattern in (
+        *(send or ()),
+        *(publish or ()),
+        *(subscribe or ()),
+        *(provide or ()),
+        *(admin or ()),
+    ):
         if not PATTERN.fullmatch(pattern):
             raise ConfigError(f"{pattern!r} is neither an address nor a prefix that ends in *")
     try:
@@ -68,6 +75,7 @@ def create(
         "send": send or [],
         "publish": publish or [],
         "subscribe": subscribe or [],
+        "provide": provide or [],
         "admin": admin or [],
     }
     typer.echo(jwt.encode(claims, secret, algorithm="HS256", headers={"kid": key_id}))

@@ -50,6 +50,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     send: Scope = NOTHING
     publish: Scope = NOTHING
     subscribe: Scope = NOTHING
+    provide: Scope = NOTHING
     administer: Scope = NOTHING
     # Wall clock, seconds; None for a grant that does not end.
     expires_at: float | None = None
