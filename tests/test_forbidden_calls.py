@@ -69,6 +69,8 @@ OWNERS = {
     "chappe/simulation/loop.py": {"threading.get_ident"},
     # The threads that give other threads a loop to call.
     "chappe/blocking.py": {"threading.", "concurrent.futures.", "asyncio.run"},
+    # The one thread that waits for the disk.
+    "chappe/store/sqlite.py": {"threading."},
 }
 # The layers above the core: they wire the real machine to it.
 OUTSIDE = ("chappe/node/", "chappe/cli/")

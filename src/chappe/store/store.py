@@ -23,9 +23,7 @@ class Store(Protocol):
         """Write and remove many at once: all of it, or nothing."""
         ...
 
-    async def swap(
-        self, table: str, key: str, expected: bytes | None, value: bytes | None
-    ) -> bool:
+    async def swap(self, table: str, key: str, expected: bytes | None, value: bytes | None) -> bool:
         """Replace a value if it is still what is expected (None: not there); whether it was."""
         ...
 
