@@ -22,6 +22,7 @@ def test_anybody_may_be_anybody_in_any_app(dev: DevAuthenticator) -> None:
     assert (grant.app, grant.address, grant.expires_at) == (DEV_APP, "user:alice", None)
     assert grant.send is grant.publish is grant.subscribe is grant.administer is EVERYTHING
     assert grant.provide is EVERYTHING
+    assert grant.manage is EVERYTHING
     assert dev.authenticate(Hello(as_="user:alice", app="shop")).app == "shop"
 
 

@@ -112,6 +112,15 @@ def test_a_token_says_which_services_its_bearer_provides(
     assert "service:billing" not in grant.send
 
 
+def test_a_token_says_which_avatars_its_bearer_manages(
+    tokens: TokenAuthenticator, sign: Sign
+) -> None:
+    grant = tokens.verify(sign(manage=["avatar:support-*"]))  # H15
+    assert "avatar:support-3" in grant.manage
+    assert "avatar:sales-3" not in grant.manage
+    assert "avatar:support-3" not in grant.administer
+
+
 def test_a_token_without_rights_grants_none(tokens: TokenAuthenticator, sign: Sign) -> None:
     grant = tokens.verify(sign())
     for scope in (
@@ -119,10 +128,12 @@ def test_a_token_without_rights_grants_none(tokens: TokenAuthenticator, sign: Si
         grant.publish,
         grant.subscribe,
         grant.provide,
+        grant.manage,
         grant.administer,
     ):
         assert "user:alice" not in scope
         assert "topic:t" not in scope
+        assert "avatar:a" not in scope
 
 
 def test_a_token_signed_by_a_private_key_is_verified_by_the_public_one(
@@ -170,6 +181,7 @@ def test_a_token_signed_by_a_private_key_is_verified_by_the_public_one(
         ({"send": [7]}, "send"),
         ({"publish": ["no address"]}, "publish"),
         ({"subscribe": ["topic:a b"]}, "subscribe"),
+        ({"manage": ["avatar"]}, "manage"),
         ({"admin": ["**"]}, "admin"),
         ({"admin": {"*": True}}, "admin"),
         ({"send": ["user:a"] * (PATTERNS_MAX + 1)}, "send"),

@@ -30,5 +30,6 @@ class DevAuthenticator:
             publish=EVERYTHING,
             subscribe=EVERYTHING,
             provide=EVERYTHING,
+            manage=EVERYTHING,
             administer=EVERYTHING,
         )

@@ -1,7 +1,8 @@
 """Tokens: JWTs that say who a user is and what it may do.
 
     {"app": "shop", "sub": "user:alice", "exp": 1767225600, "aud": "chappe", "jti": "7f3a",
-     "send": ["user:*"], "publish": ["topic:chat.*"], "subscribe": ["topic:*"], "admin": []}
+     "send": ["user:*"], "publish": ["topic:chat.*"], "subscribe": ["topic:*"],
+     "provide": ["service:billing"], "manage": ["avatar:*"], "admin": []}
 
 A key belongs to one app, and `kid` in a token's header only chooses among the keys: a token for
 another app than its key's is refused, whoever signed it. The algorithm comes from the key, never
@@ -20,6 +21,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from chappe.access.revocation import MemoryRevocations, Revocations
 from chappe.address import check_app, parse_address
 from chappe.clock import Clock
 from chappe.errors import BadRequest, ConfigError, Forbidden
@@ -33,7 +35,6 @@ LEEWAY_S = 10
 SECRET_BYTES_MIN = 32
 TOKEN_CHARACTERS_MAX = 8192
 PATTERNS_MAX = 256
-REVOKED_MAX = 100_000
 
 _TIME_MAX = 1e12
 PATTERN = re.compile(r"\*|[a-z]+:\S*")
@@ -57,11 +58,12 @@ class _LoadedKey(msgspec.Struct, frozen=True):
 class TokenAuthenticator:
     """Admits the bearers of tokens that one of its keys has signed."""
 
-    def __init__(self, keys: Iterable[Key], clock: Clock) -> None:
+    def __init__(
+        self, keys: Iterable[Key], clock: Clock, revocations: Revocations | None = None
+    ) -> None:
         self._clock = clock
         self._keys: dict[str, _LoadedKey] = {}
-        # App -> token id -> when it would have expired anyway; in memory, so a restart forgets.
-        self._revoked: dict[str, dict[str, float]] = {}
+        self._revocations = revocations or MemoryRevocations(clock)
         for key in keys:
             if key.id in self._keys:
                 raise ConfigError(f"access.keys: two keys have the id {key.id!r}")
@@ -90,7 +92,7 @@ class TokenAuthenticator:
         token_id = claims.get("jti")
         if token_id is not None and not isinstance(token_id, str):
             raise Forbidden("token: jti is not a string")
-        if token_id is not None and token_id in self._revoked.get(key.app, ()):
+        if token_id is not None and self._revocations.is_revoked(key.app, token_id):
             raise Forbidden("token: revoked")
         try:
             address = parse_address(claims["sub"], "sub")
@@ -105,6 +107,7 @@ class TokenAuthenticator:
             publish=_scope(claims, "publish"),
             subscribe=_scope(claims, "subscribe"),
             provide=_scope(claims, "provide"),
+            manage=_scope(claims, "manage"),
             administer=_scope(claims, "admin"),
             expires_at=float(claims["exp"]) + LEEWAY_S,
             token_id=token_id,
@@ -115,14 +118,7 @@ class TokenAuthenticator:
 
         Whoever revokes also closes the sessions that the token opened.
         """
-        now = self._clock.wall_ms() / 1000
-        revoked = self._revoked.setdefault(app, {})
-        if len(revoked) >= REVOKED_MAX:
-            for old in [token for token, end in revoked.items() if end + LEEWAY_S <= now]:
-                del revoked[old]
-        if len(revoked) >= REVOKED_MAX:
-            raise Forbidden(f"{REVOKED_MAX} tokens are revoked already; change the key instead")
-        revoked[token_id] = expires_at
+        self._revocations.revoke(app, token_id, expires_at + LEEWAY_S)
 
     def _key_of(self, token: str) -> _LoadedKey:
         try:

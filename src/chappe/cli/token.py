@@ -43,6 +43,7 @@ def create(
     publish: Patterns = None,
     subscribe: Patterns = None,
     provide: Patterns = None,
+    manage: Patterns = None,
     admin: Patterns = None,
     hours: Annotated[float, typer.Option(help="How long it is good.")] = 1.0,
 ) -> None:
@@ -56,6 +57,7 @@ def create(
         *(publish or ()),
         *(subscribe or ()),
         *(provide or ()),
+        *(manage or ()),
         *(admin or ()),
     ):
         if not PATTERN.fullmatch(pattern):
@@ -76,6 +78,7 @@ def create(
         "publish": publish or [],
         "subscribe": subscribe or [],
         "provide": provide or [],
+        "manage": manage or [],
         "admin": admin or [],
     }
     typer.echo(jwt.encode(claims, secret, algorithm="HS256", headers={"kid": key_id}))

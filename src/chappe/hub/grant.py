@@ -51,6 +51,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     publish: Scope = NOTHING
     subscribe: Scope = NOTHING
     provide: Scope = NOTHING
+    # The avatars it may give to users and take from them (H15).
+    manage: Scope = NOTHING
     administer: Scope = NOTHING
     # Wall clock, seconds; None for a grant that does not end.
     expires_at: float | None = None
