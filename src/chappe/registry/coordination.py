@@ -41,7 +41,11 @@ class Lease(Protocol):
         ...
 
     async def release(self) -> None:
-        """Give it back; the next may have it at once."""
+        """Give it back; the next may have it at once.
+
+        Raises nothing when the registry is away: it is then given back when that answers again, or
+        runs out.
+        """
         ...
 
 
@@ -82,7 +86,10 @@ class Coordination(Protocol):
         ...
 
     def watch(self, path: str) -> AsyncIterator[Versioned | None]:
-        """Give a value: the present one first, then the latest each time it has changed."""
+        """Give a value: the present one first, then the latest each time it has changed.
+
+        Waits while the registry is away, and reads anew when it is back.
+        """
         ...
 
     async def acquire(self, path: str, holder: bytes) -> Lease:

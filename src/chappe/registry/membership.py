@@ -26,16 +26,27 @@ class Membership(Protocol):
 
     An implementation keeps a node joined until it leaves: it renews leases, and joins again by
     itself when its registry comes back, or has forgotten it. While the registry is away, the last
-    view stands.
+    view stands; and when it comes back having forgotten this node, the others of that view stand
+    for one more lease's time, in which they join again.
     """
 
     async def join(self, member: Member) -> None:
-        """Become a member; raises ClusterError when the registry cannot be reached, or the name
-        is held by another node that lives."""
+        """Become a member, in the place of an older run of this node if there is one.
+
+        Raises ClusterError when the registry cannot be reached, or the name is held by a node that
+        lives and is no older run.
+        """
         ...
 
     async def leave(self) -> None:
         """Be no member any more; others learn of it at once."""
+        ...
+
+    async def replaced(self) -> Member:
+        """Wait until another run of this node has its name, and give that run.
+
+        This one is no member from then on, and does not join again by itself: it should end.
+        """
         ...
 
     def watch(self) -> AsyncIterator[Members]:
