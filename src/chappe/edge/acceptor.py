@@ -67,7 +67,7 @@ class AcceptCounters:
 
 
 class Acceptor:
-    """A listening socket on an event loop."""
+    """A listening socket on an event loop; one that is shared may be listened on by others too."""
 
     def __init__(
         self,
@@ -79,6 +79,8 @@ class Acceptor:
         counters: AcceptCounters,
         door: Door | None = None,
         tls_timeout_s: float = 10.0,
+        *,
+        shared: bool = False,
     ) -> None:
         self._loop = loop
         self._factory = factory
@@ -89,7 +91,7 @@ class Acceptor:
         self._opening: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._short = False  # of descriptors: said once, not at every try
-        self._socket = _listening_socket(host, port)
+        self._socket = _listening_socket(host, port, shared)
         self.port: int = self._socket.getsockname()[1]
         loop.add_reader(self._socket, self._accept)
 
@@ -153,10 +155,12 @@ class Acceptor:
             return None
 
 
-def _listening_socket(host: str, port: int) -> socket.socket:
+def _listening_socket(host: str, port: int, shared: bool) -> socket.socket:
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # Accepted connections inherit both: small messages leave at once, and a peer that takes
         # nothing is given up by the kernel well before its usual quarter of an hour, though not
         # before a reader had time to pause.
