@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="HTTP port [7401]; 0 picks one.")] = None,
     tcp_port: Annotated[int | None, typer.Option(help="TCP port [7402]; 0 picks one.")] = None,
     data: Annotated[Path | None, typer.Option(help="Data folder [.chappe].")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the ports [1].")] = None,
 ) -> None:
     """Run a node until it is told to stop; SIGTERM drains it."""
     flags = {
@@ -40,12 +42,22 @@ def serve(
         "http_port": http_port,
         "tcp_port": tcp_port,
         "data": str(data) if data else None,
+        "workers": workers,
     }
     options = load_options(config, os.environ, flags)
     _log_to_stderr()
     if options.dev:
         _warn_loudly(options)
-    uvloop.run(_run(options))
+    if options.workers > 1:
+        _supervise(options)
+    else:
+        uvloop.run(_run(options))
+
+
+def _supervise(options: NodeOptions) -> None:
+    from chappe.node.supervisor import Supervisor  # noqa: PLC0415, as below
+
+    Supervisor(options).run(_tell_ready)
 
 
 async def _run(options: NodeOptions) -> None:
@@ -58,8 +70,7 @@ async def _run(options: NodeOptions) -> None:
         loop.add_signal_handler(number, stop.set)
     node = Node(options)
     await node.start()
-    sys.stdout.write(f"ready {msgspec.json.encode(node.addresses()).decode()}\n")
-    sys.stdout.flush()
+    _tell_ready(node.addresses())
     await stop.wait()
     await node.drain()
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
@@ -67,6 +78,11 @@ async def _run(options: NodeOptions) -> None:
     for number in _SIGNALS:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
+
+
+def _tell_ready(addresses: Mapping[str, object]) -> None:
+    sys.stdout.write(f"ready {msgspec.json.encode(addresses).decode()}\n")
+    sys.stdout.flush()
 
 
 def _warn_loudly(options: NodeOptions) -> None:
@@ -84,6 +100,8 @@ def _warn_loudly(options: NodeOptions) -> None:
 def _log_to_stderr() -> None:
     structlog.configure(
         processors=[
+            # Which of several processes it was.
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),

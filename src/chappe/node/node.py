@@ -26,6 +26,7 @@ from chappe.hub.hub import Hub
 from chappe.ids import Snowflake
 from chappe.node.floor import FileFloor
 from chappe.node.options import NodeOptions, Tls
+from chappe.node.parts import ITS_OWN, Parts
 
 log = structlog.get_logger()
 
@@ -37,9 +38,14 @@ class Node:
     """A hub with its edges, on the running event loop."""
 
     def __init__(
-        self, options: NodeOptions, clock: Clock | None = None, listen: Listen | None = None
+        self,
+        options: NodeOptions,
+        clock: Clock | None = None,
+        listen: Listen | None = None,
+        parts: Parts = ITS_OWN,
     ) -> None:
         self._options = options
+        self._parts = parts
         self._open_listener = listen or self._accept_on
         self._loop = asyncio.get_running_loop()
         self._clock = clock or SystemClock()
@@ -121,6 +127,7 @@ class Node:
             self.accept_counters,
             self._door,
             self._options.handshake_timeout_s,
+            shared=self._parts.shared_ports,
         )
 
     def addresses(self) -> dict[str, str]:

@@ -19,6 +19,8 @@ from chappe.ids import NODE_MAX
 from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
+# More processes than a machine has cores help nobody.
+WORKERS_MAX = 256
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +58,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     data: str = ".chappe"
     # Which node of its cluster this is: part of every message id.
     number: int = 0
+    # How many nodes share this machine's ports; above 1 they are processes of their own.
+    workers: int = 1
     # Tokens travel in the first frame: without TLS they may be read on the way.
     allow_plaintext: bool = False
     deflate: bool = True
@@ -75,6 +79,10 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ConfigError(f"{name}: {getattr(self, name)} is not a port")
         if not 0 <= self.number <= NODE_MAX:
             raise ConfigError(f"number: must be between 0 and {NODE_MAX}")
+        if not 1 <= self.workers <= WORKERS_MAX:
+            raise ConfigError(f"workers: must be between 1 and {WORKERS_MAX}")
+        if self.number + self.workers - 1 > NODE_MAX:
+            raise ConfigError(f"number: each worker needs one of its own, up to {NODE_MAX}")
         # So written, NaN is refused as well.
         if not 0 < self.handshake_timeout_s < math.inf:
             raise ConfigError("handshake_timeout_s: must be above 0, and finite")

@@ -1,0 +1,107 @@
+"""The keeper: owns the embedded registry and the store of a data folder, and serves both.
+
+Its socket is the supervisor's, so that it is there whether a keeper is or not. A keeper ends when
+its cord is cut, after its lines have ended, and heeds no signal: whoever signals the whole group
+must not take the store from under workers that still drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from chappe.errors import ConfigError
+from chappe.node.child import SIGNALS, Cord, Report
+from chappe.node.keeper.desk import Desk
+from chappe.node.keeper.line import reachable
+from chappe.registry.memory import MemoryRegistry
+from chappe.store.store import Store
+from chappe.store.url import open_store
+
+log = structlog.get_logger()
+
+SOCKET = "keeper.sock"
+_BACKLOG = 128
+# How long lines may take to end once the keeper was told to: workers have ended before.
+_END_S = 10.0
+
+
+def keeper_socket(data: Path) -> socket.socket:
+    """Listen in a data folder, for its owner alone; raises ConfigError."""
+    path = data / SOCKET
+    listening = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)
+    try:
+        path.unlink(missing_ok=True)
+        with reachable(path) as short:
+            listening.bind(short)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise ConfigError(f"data: {path}: {error}") from None
+    finally:
+        os.umask(mask)
+    return listening
+
+
+class Keeper:
+    """Serves one registry and one store to the lines that come in on a socket."""
+
+    def __init__(self, registry: MemoryRegistry, store: Store) -> None:
+        self._registry = registry
+        self._store = store
+        self._lines = 0
+        self._desks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listening: socket.socket) -> None:
+        """Take lines."""
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening)
+
+    async def stop(self, patience_s: float = 0.0) -> None:
+        """Let lines end by themselves for so long, cut the others, and close the store."""
+        if self._server is not None:
+            self._server.close()
+        if self._desks:
+            await asyncio.wait(self._desks, timeout=patience_s)
+        for desk in self._desks:
+            desk.cancel()
+        await asyncio.gather(*self._desks, return_exceptions=True)
+        await self._store.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._lines += 1
+        ledger = self._registry.ledger(f"line-{self._lines}")
+        task = asyncio.current_task()
+        assert task is not None
+        self._desks.add(task)
+        try:
+            await Desk(ledger, self._store, reader, writer).serve()
+        finally:
+            self._desks.discard(task)
+
+
+def keep(cord: Cord, *, listening: socket.socket, store: str, data: Path) -> None:
+    """Live as a keeper until the cord is cut; raises ConfigError when the store cannot be had."""
+    structlog.contextvars.bind_contextvars(process="keeper")
+    for number in SIGNALS - {signal.SIGCHLD}:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    uvloop.run(_keep(cord, listening, store, data))
+
+
+async def _keep(cord: Cord, listening: socket.socket, store: str, data: Path) -> None:
+    cut = asyncio.Event()
+    cord.on_cut(cut.set)
+    keeper = Keeper(MemoryRegistry(), open_store(store, data))
+    await keeper.start(listening)
+    cord.tell(Report())
+    await cut.wait()
+    await keeper.stop(_END_S)

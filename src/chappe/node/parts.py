@@ -1,0 +1,23 @@
+"""What a node may be given, instead of opening it by its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chappe.registry.registry import Registry
+from chappe.store.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Parts that come from outside; what is None the node opens itself. It closes them all."""
+
+    registry: Registry | None = None
+    store: Store | None = None
+    # Proves the nodes of a cluster to each other.
+    secret: bytes | None = None
+    # Whether others listen on the ports of its edges too.
+    shared_ports: bool = False
+
+
+ITS_OWN = Parts()

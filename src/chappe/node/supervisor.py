@@ -1,0 +1,282 @@
+"""The supervisor: the parent of a keeper and of workers, each replaced when it dies.
+
+It has no event loop, no threads and no messages: it waits for signals and for its children, and
+that is all, so that there is little in it that could fail. What the children need (ports, the
+keeper's socket, the data folder's lock, a secret that only they know) it makes once, and they
+inherit it.
+
+    starting --all are ready--> minding --SIGTERM, SIGINT--> stopping
+        a child that dies here      a child that dies here      workers drain, then the
+        ends the start: why         is replaced, the sooner     keeper ends
+        is raised                   the longer it lived
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import secrets
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from chappe.errors import ClusterError
+from chappe.node.child import SIGNALS, Child, Life, fork
+from chappe.node.keeper.keeper import SOCKET, keep, keeper_socket
+from chappe.node.node import DataFolder
+from chappe.node.options import NodeOptions
+from chappe.node.reservation import Reservation
+from chappe.node.worker import work
+
+log = structlog.get_logger()
+
+# How long a child may take to be ready: a store to open, a registry to reach, links to come up.
+_START_S = 60.0
+# A child that lived this long is replaced at once; one that did not waits, longer each time.
+_STEADY_S = 10.0
+_PAUSE_FIRST_S = 0.1
+_PAUSE_MAX_S = 5.0
+# Beyond what workers are given to drain, before what does not end is killed.
+_END_S = 20.0
+_EMBEDDED_REGISTRY = "memory"
+
+
+class Post:
+    """A place that one child at a time fills."""
+
+    def __init__(self, name: str, life: Life, foreign: Sequence[socket.socket] = ()) -> None:
+        self.name = name
+        self.life = life
+        # Sockets of the supervisor that its children have no use for.
+        self.foreign = foreign
+        self.child: Child | None = None
+        # When the next child is due, while there is none.
+        self.due = 0.0
+        self._pause_s = 0.0
+
+    def vacate(self, now: float) -> Child:
+        """Give the child that has died, and note when the next one may come."""
+        assert self.child is not None
+        child, self.child = self.child, None
+        if now - child.born >= _STEADY_S:
+            self._pause_s = 0.0
+        self.due = now + self._pause_s
+        self._pause_s = min(max(2 * self._pause_s, _PAUSE_FIRST_S), _PAUSE_MAX_S)
+        return child
+
+
+class Death(NamedTuple):
+    """A child that is no more."""
+
+    name: str
+    status: int
+    reason: str | None
+
+    @property
+    def end(self) -> str:
+        """How it ended, for people."""
+        return f"status {self.status}" if self.status >= 0 else signal.Signals(-self.status).name
+
+
+class Supervisor:
+    """Runs a node's options as several workers on one machine."""
+
+    def __init__(self, options: NodeOptions) -> None:
+        self._options = options
+        self._selector = selectors.DefaultSelector()
+        self._told = False
+        self._keeper: Post | None = None
+        self._workers: list[Post] = []
+
+    def run(self, ready: Callable[[dict[str, object]], None]) -> None:
+        """Run until told to stop, and tell once when all workers take traffic.
+
+        Raises ConfigError or ClusterError when that cannot be, after everything is stopped.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._selector.close)
+            self._prepare(stack)
+            stack.enter_context(self._signals())
+            stack.callback(self._stop)
+            # What is here now is in all children, shared for as long as nobody writes to it.
+            gc.collect()
+            gc.freeze()
+            self._fill([self._keeper] if self._keeper else [])
+            self._fill(self._workers)
+            if not self._told:
+                ready(self._addresses() | {"workers": len(self._workers)})
+            while not self._told:
+                self._mind()
+
+    def _prepare(self, stack: ExitStack) -> None:
+        """Make what the children share; raises ConfigError."""
+        options = self._options
+        data = DataFolder(Path(options.data))
+        stack.callback(data.release)
+        reserved = {}
+        for name in ("port", "http_port", "tcp_port"):
+            reserved[name] = Reservation(options.host, getattr(options, name))
+            stack.callback(reserved[name].close)
+        ports = {name: reservation.port for name, reservation in reserved.items()}
+        foreign = [reservation.socket for reservation in reserved.values()]
+        shared = msgspec.structs.replace(options, workers=1, **ports)
+        path = data.path / SOCKET
+        listening = keeper_socket(data.path)
+        stack.callback(path.unlink, missing_ok=True)
+        stack.callback(listening.close)
+        life = partial(keep, listening=listening, store="sqlite:", data=data.path)
+        self._keeper = Post("keeper", life, foreign)
+        secret = secrets.token_bytes(32)
+        for number in range(1, options.workers + 1):
+            name = f"worker-{number}"
+            life = partial(
+                work,
+                name=name,
+                options=worker_options(shared, number, data.path / name),
+                keeper=path,
+                kept=frozenset({"registry", "store"}),
+                secret=secret,
+            )
+            self._workers.append(Post(name, life, [*foreign, listening]))
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Have signals wake the selector; afterwards they are ignored, since the end has begun."""
+        here, there = socket.socketpair()
+        for end in (here, there):
+            end.setblocking(False)
+        self._wakes = here
+        self._wake_ends = (here, there)
+        self._selector.register(here, selectors.EVENT_READ)
+        before = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, self._heard)
+        try:
+            yield
+        finally:
+            for number in SIGNALS - {signal.SIGCHLD}:
+                signal.signal(number, signal.SIG_IGN)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.set_wakeup_fd(before)
+            here.close()
+            there.close()
+
+    def _heard(self, number: int, _: object) -> None:
+        if number != signal.SIGCHLD:
+            self._told = True
+
+    def _fill(self, posts: list[Post]) -> None:
+        """Begin a child in each post and wait until all are ready, or this was told to stop."""
+        if self._told:
+            return
+        deadline = time.monotonic() + _START_S
+        for post in posts:
+            self._begin(post)
+        while not self._told and (waiting := self._starting()):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise ClusterError(f"{waiting[0].name}: not ready within {_START_S:.0f} s")
+            self._wait(left_s)
+            for post in posts:
+                if post.child and post.child.report and post.child.report.failure is not None:
+                    raise post.child.report.error()
+            for death in self._bury(posts):
+                raise ClusterError(f"{death.name}: ended with {death.end} before it was ready")
+
+    def _mind(self) -> None:
+        """Wait for something to happen; replace who has died and who does not get ready."""
+        posts = self._posts()
+        self._wait(self._time_left_s())
+        for post in self._starting():
+            if post.child is not None and time.monotonic() >= post.child.born + _START_S:
+                post.child.kill()
+        for death in self._bury(posts):
+            log.error("child.died", child=death.name, end=death.end, reason=death.reason)
+        for post in posts:
+            if post.child is None and not self._told and post.due <= time.monotonic():
+                self._begin(post)
+
+    def _time_left_s(self) -> float | None:
+        """How long there is nothing to do but to wait; None: for ever."""
+        times = [post.due for post in self._posts() if post.child is None]
+        times += [post.child.born + _START_S for post in self._starting() if post.child]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _stop(self) -> None:
+        """Let the workers drain, then the keeper end; kill what does not, each in its time."""
+        self._end(self._workers, self._options.drain_s + _END_S)
+        self._end([self._keeper] if self._keeper else [], _END_S)
+
+    def _end(self, posts: list[Post], patience_s: float) -> None:
+        for post in posts:
+            if post.child is not None:
+                post.child.let_go()
+        deadline = time.monotonic() + patience_s
+        while living := [post for post in posts if post.child is not None]:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                for post in living:
+                    log.error("child.killed", child=post.name, reason="it did not end by itself")
+                    if post.child is not None:
+                        post.child.kill()
+                deadline = math.inf
+            self._wait(min(left_s, _END_S) if left_s > 0 else None)
+            self._bury(living)
+
+    def _begin(self, post: Post) -> None:
+        now = time.monotonic()
+        ends = [other.child.end for other in self._posts() if other.child is not None]
+        post.child = fork(post.life, now, [*ends, *self._wake_ends, *post.foreign])
+        self._selector.register(post.child.end, selectors.EVENT_READ, post.child)
+        log.info("child.begun", child=post.name, pid=post.child.pid)
+
+    def _bury(self, posts: list[Post]) -> list[Death]:
+        """Take note of who has died."""
+        deaths = []
+        for post in posts:
+            if post.child is None or (status := post.child.ended()) is None:
+                continue
+            child = post.vacate(time.monotonic())
+            # Its last words may still be on their way.
+            while child.hear():
+                pass
+            with suppress(KeyError):
+                self._selector.unregister(child.end)
+            child.end.close()
+            deaths.append(Death(post.name, status, child.report.failure if child.report else None))
+        return deaths
+
+    def _wait(self, timeout_s: float | None) -> None:
+        """Wait for a signal or a child, and take what the children say."""
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                self._wakes.recv(4096)
+            elif not key.data.hear():
+                # It can be heard no more; how it ended is the signal's to tell.
+                self._selector.unregister(key.fileobj)
+
+    def _posts(self) -> list[Post]:
+        return [*([self._keeper] if self._keeper else []), *self._workers]
+
+    def _starting(self) -> list[Post]:
+        return [post for post in self._posts() if post.child and not post.child.report]
+
+    def _addresses(self) -> dict[str, object]:
+        child = self._workers[0].child
+        assert child is not None
+        assert child.report is not None
+        return dict(child.report.addresses)
+
+
+def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
+    """The options of one worker, numbered from 1."""
+    return msgspec.structs.replace(shared, number=shared.number + number - 1, data=str(data))
