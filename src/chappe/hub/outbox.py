@@ -184,6 +184,10 @@ class Outboxes:
         """End the tick for a session that cannot take all it got at once."""
         if session.closed:
             return
+        if session.backlog is None and not any(session.outbox):
+            # Only replies that somebody else has taken already.
+            session.outbox.clear()
+            return
         self._hold(session)
         self._enforce(session)
         self._release(session)
@@ -202,7 +206,7 @@ class Outboxes:
                 session.droppable_bytes += size
                 session.backlog_bytes += size
                 backlog.extend(apart)
-            else:
+            elif data:
                 session.backlog_bytes += len(data)
                 backlog.append(data)
         session.outbox.clear()

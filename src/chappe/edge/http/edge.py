@@ -21,6 +21,8 @@ from chappe.edge.http.administration import AdministrationRoutes, Revocations
 from chappe.edge.http.bodies import Status
 from chappe.edge.http.connection import Connection
 from chappe.edge.http.description import describe
+from chappe.edge.http.directory import DirectoryRoutes
+from chappe.edge.http.errand import Errands
 from chappe.edge.http.failure import answer_failures
 from chappe.edge.http.gate import Gate
 from chappe.edge.http.health import HealthRoutes
@@ -28,13 +30,17 @@ from chappe.edge.http.messages import MessageRoutes
 from chappe.edge.http.metrics import HubCollector, sessions_by_edge
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.http.polling import PollingRoutes
+from chappe.edge.http.question import Questions
+from chappe.edge.http.queues import QueueRoutes
+from chappe.edge.http.relay import Elsewhere, Parts, Relayed, Relays
+from chappe.edge.http.relayed import serve_relayed
 from chappe.edge.origin import Origins
 from chappe.errors import CloseCode
 from chappe.events.recorder import CountingRecorder
 from chappe.hub.grant import Authenticator
 from chappe.hub.hub import Hub
 
-_EDGES = ("poll", "sse")
+_EDGES = ("poll", "sse", "fetch")
 
 
 class HttpEdge:
@@ -52,6 +58,7 @@ class HttpEdge:
         accept_counters: AcceptCounters,
         addresses: Callable[[], dict[str, str]],
         options: HttpOptions | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._hub = hub
         self._recorder = recorder
@@ -62,7 +69,7 @@ class HttpEdge:
         self._state = ServerState()
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
-        self.app = self._make_app(authenticator, revocations, accept_counters)
+        self.app = self._make_app(authenticator, revocations, accept_counters, elsewhere)
         gate = Gate(self.app, origins, dev=dev, header_bytes_max=self._options.header_bytes_max)
         self._config = _config(gate, self._options)
         self._config.load()
@@ -94,6 +101,10 @@ class HttpEdge:
             self._timer.cancel()
         await self._lifespan.shutdown()
 
+    def relayed(self, request: Relayed) -> Parts:
+        """Answer a request that another node sent on, since it is about a session of this one."""
+        return serve_relayed(self.app, request)
+
     def status(self) -> Status:
         """How the node is doing."""
         hub, kept = self._hub, self._recorder
@@ -120,7 +131,11 @@ class HttpEdge:
         )
 
     def _make_app(
-        self, authenticator: Authenticator, revocations: Revocations, accepts: AcceptCounters
+        self,
+        authenticator: Authenticator,
+        revocations: Revocations,
+        accepts: AcceptCounters,
+        elsewhere: Elsewhere | None,
     ) -> FastAPI:
         # The documentation pages load scripts from elsewhere: off.
         app = FastAPI(
@@ -132,11 +147,16 @@ class HttpEdge:
             # Traces would carry the session ids in addresses.
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
-        hub = self._hub
+        hub, options = self._hub, self._options
         collector = HubCollector(hub, self._recorder, accepts, self._uptime_s, self._counts)
         app.include_router(HealthRoutes(self._ready, collector).router())
-        app.include_router(MessageRoutes(hub).router())
-        app.include_router(PollingRoutes(hub, self._options).router())
+        questions = Questions(hub, options)
+        errands = Errands(hub, questions)
+        relays = Relays(hub, options, elsewhere)
+        app.include_router(MessageRoutes(hub, errands).router())
+        app.include_router(PollingRoutes(hub, options, questions, relays).router())
+        app.include_router(QueueRoutes(hub, options, errands, questions, relays).router())
+        app.include_router(DirectoryRoutes(errands).router())
         administration = Administration(authenticator)
         app.include_router(
             AdministrationRoutes(hub, administration, revocations, self.status).router()

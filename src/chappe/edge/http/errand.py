@@ -1,38 +1,41 @@
-"""Errands: sessions that an HTTP request opens, and ops that are answered within it.
-
-Whatever HTTP asks for goes the hub's ordinary way: a session, an op, a reply in its outbox. The
-reply is taken back out of the outbox at once, since the request waits for it.
-"""
+"""Errands: ops of clients that hold no session, each with one for as long as its op takes."""
 
 from __future__ import annotations
 
-import msgspec
+import asyncio
 
 from chappe.edge.http.bodies import Answer
 from chappe.edge.http.failure import Unauthorized
-from chappe.errors import CloseCode, Forbidden, Overload, RequestError
+from chappe.edge.http.question import Questions
+from chappe.errors import CloseCode, Forbidden, RequestError
 from chappe.hub.allowance import Allowances
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session, Sink
-from chappe.wire.encoding import JSON_ITEMS
-from chappe.wire.ops import ClientOp, Hello, Ping
+from chappe.wire.encoding import Encoding
+from chappe.wire.ops import ClientOp, Hello
 
 # How many identities' rates are remembered; the one that has been silent longest is forgotten.
 _REMEMBERED_MAX = 10_000
 
-_read_answer = msgspec.json.Decoder(Answer).decode
-
 
 def admit(
-    hub: Hub, edge: str, sink: Sink, peer: str, hello: Hello, *, lease_s: float | None = None
+    hub: Hub,
+    edge: str,
+    encoding: Encoding,
+    sink: Sink,
+    peer: str,
+    hello: Hello,
+    *,
+    lease_s: float | None = None,
+    listed: bool = True,
 ) -> Session:
     """Open a paused session and say hello for it.
 
     Raises Unauthorized, BadRequest, or Overload when the node takes nobody.
     """
-    session = hub.open(edge, JSON_ITEMS, sink, peer, lease_s=lease_s, paused=True)
+    session = hub.open(edge, encoding, sink, peer, lease_s=lease_s, paused=True)
     try:
-        hub.admit(session, hello)
+        hub.admit(session, hello, listed=listed)
     except RequestError as error:
         hub.lost(session, CloseCode.UNAUTHORIZED)
         if isinstance(error, Forbidden):
@@ -41,58 +44,53 @@ def admit(
     return session
 
 
-def ask(hub: Hub, session: Session, op: ClientOp) -> Answer:
-    """Carry out an op on a session whose encoding is JSON_ITEMS, and give its reply."""
-    if op.id is None:
-        op.id = 0
-    hub.receive(session, op)
-    if session.closed:
-        raise Overload("the session was closed meanwhile")
-    # The hub puts the reply behind whatever the op itself brought.
-    reply = session.outbox.pop()
-    if isinstance(op, Ping):
-        return Answer(ok=True)
-    return _read_answer(reply.removesuffix(b","))
+class Errand:
+    """The sink of a session that lasts for one op: nothing is written to it."""
 
+    __slots__ = ("ended", "session")
 
-class _Nowhere:
-    """The sink of a session that ends before anything could be written to it."""
+    session: Session
 
-    __slots__ = ()
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write(self, data: bytes) -> None:
-        """The end of the tick finds its outbox emptied."""
+        """Nobody reads."""
 
     def ping(self) -> None:
-        """Nobody to ask."""
+        """The request that waits is the sign of life."""
+        self.session.beats_missed = 0
 
     def close(self, code: int, reason: str) -> None:
-        """Nobody to tell."""
+        self.ended.set_result(None)
 
     def abort(self) -> None:
         """Nothing to drop."""
 
 
-_NOWHERE = _Nowhere()
-
-
 class Errands:
-    """Ops of clients that hold no session: each gets one for as long as its op takes."""
+    """Carries out ops for identities that come and go with each request."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, questions: Questions) -> None:
         self._hub = hub
+        self._questions = questions
         self._remembered: dict[tuple[str, str], Allowances] = {}
 
-    def run(self, hello: Hello, peer: str, op: ClientOp) -> Answer:
-        """Say hello, carry out one op, leave; raises Unauthorized, BadRequest or Overload."""
+    async def run(self, hello: Hello, peer: str, op: ClientOp) -> Answer:
+        """Say hello, carry out one op, leave; raises Unauthorized, BadRequest or Overload.
+
+        Cancelling it leaves at once.
+        """
         hub = self._hub
-        session = admit(hub, "http", _NOWHERE, peer, hello)
+        errand = Errand()
+        # It takes no messages: found at its address it would swallow what others send there, and
+        # make its own user look online.
+        session = errand.session = admit(
+            hub, "http", self._questions.items, errand, peer, hello, listed=False
+        )
         try:
-            # It takes no messages: found at its address it would swallow what others send there,
-            # and make its own user look online.
-            session.app.endpoints.unbind(session.address, session)
             self._remember_allowances(session)
-            return ask(hub, session, op)
+            return await self._questions.ask(errand, op)
         finally:
             hub.lost(session, CloseCode.NORMAL)
 

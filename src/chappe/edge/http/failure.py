@@ -36,14 +36,14 @@ class TooLarge(BadRequest):
     """The request's body is larger than any message."""
 
 
-def failure(error: str, reason: str) -> bytes:
+def failure(error: str, reason: str, outcome: str | None = None) -> bytes:
     """The body of an error."""
-    return msgspec.json.encode(Failure(ok=False, error=error, reason=reason))
+    return msgspec.json.encode(Failure(ok=False, error=error, reason=reason, outcome=outcome))
 
 
-def failed(status: int, error: str, reason: str) -> Response:
+def failed(status: int, error: str, reason: str, outcome: str | None = None) -> Response:
     """The response of an error."""
-    return Response(failure(error, reason), status, headers_of(status), JSON)
+    return Response(failure(error, reason, outcome), status, headers_of(status), JSON)
 
 
 def headers_of(status: int) -> dict[str, str]:
@@ -76,7 +76,8 @@ def _request_error(request: Request, error: Any) -> Response:
         status = 401
     elif isinstance(error, TooLarge):
         status = 413
-    return failed(status, error.code, error.reason)
+    outcome = "unknown" if getattr(error, "outcome_unknown", False) else None
+    return failed(status, error.code, error.reason, outcome)
 
 
 async def _validation_error(request: Request, error: Any) -> Response:

@@ -16,7 +16,7 @@ from chappe.edge.http.failure import failed
 from chappe.edge.origin import Origins
 from chappe.errors import ErrorCode
 
-_METHODS = "GET, POST, DELETE"
+_METHODS = "GET, POST, PUT, DELETE"
 _ALLOWED_HEADERS = "authorization, content-type"
 _PREFLIGHT_S = "600"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -38,6 +38,9 @@ class HealthRoutes:
             methods=["GET"],
             **operation("The node takes traffic", Done, fails=(503,)),
         )
+        # Probes that want no body; the description tells of the same route once.
+        for path, route in (("/healthz", self.alive), ("/readyz", self.ready)):
+            router.add_api_route(path, route, methods=["HEAD"], include_in_schema=False)
         described = operation("Metrics for Prometheus", fails=())
         described["responses"][200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
         router.add_api_route(

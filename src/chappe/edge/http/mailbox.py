@@ -20,7 +20,7 @@ from chappe.wire.ops import Closed
 class Mailbox:
     """Where a session's bytes wait for their reader; one at a time, the latest wins."""
 
-    __slots__ = ("_hub", "_items", "_streaming", "_taker", "connection", "session")
+    __slots__ = ("_hub", "_items", "_streaming", "_taker", "connection", "ended", "session")
 
     session: Session
 
@@ -30,6 +30,7 @@ class Mailbox:
         self._taker: asyncio.Future[None] | None = None
         self._streaming = False
         self.connection: Connection | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def take(self, wait_s: float | None) -> bytes | None:
         """Give what came; nothing when the time is over, or when a stream has to show life.
@@ -77,6 +78,7 @@ class Mailbox:
 
     def close(self, code: int, reason: str) -> None:
         self._items.append(self.session.encoding.op(Closed(code=code, reason=reason)))
+        self.ended.set_result(None)
         self._wake()
 
     def abort(self) -> None:

@@ -1,4 +1,4 @@
-"""Routes of those who hold no session: send, publish, presence."""
+"""Routes of those who hold no session: send, publish, request, presence."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from chappe.edge.http.access import hello_of
-from chappe.edge.http.bodies import Answer, PublishBody, SendBody, read_body
+from chappe.edge.http.bodies import Answer, PublishBody, RequestBody, SendBody, read_body
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errands
 from chappe.edge.http.exchange import answered, peer_of, read
 from chappe.hub.hub import Hub
 from chappe.wire.ops import Presence, Publish, Send
+from chappe.wire.ops import Request as ServiceRequest
 
 _send_decoder = msgspec.json.Decoder(SendBody)
 _publish_decoder = msgspec.json.Decoder(PublishBody)
+_request_decoder = msgspec.json.Decoder(RequestBody)
 _FAILS = (400, 401, 403, 404, 503)
 
 
 class MessageRoutes:
     """Carries ops of clients that come and go with each request."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, errands: Errands) -> None:
         self._bytes_max = 2 * hub.limits.message_bytes_max
-        self._errands = Errands(hub)
+        self._errands = errands
 
     def router(self) -> APIRouter:
         """The routes, ready to be included."""
@@ -43,6 +45,12 @@ class MessageRoutes:
             **operation("Publish to a topic", Answer, body=PublishBody),
         )
         router.add_api_route(
+            "/services/{name:path}/request",
+            self.request,
+            methods=["POST"],
+            **operation("Ask a service", Answer, body=RequestBody, fails=_FAILS),
+        )
+        router.add_api_route(
             "/presence",
             self.presence,
             methods=["GET"],
@@ -52,15 +60,27 @@ class MessageRoutes:
 
     async def send(self, request: Request) -> Response:
         body: SendBody = read_body(_send_decoder, await read(request, self._bytes_max))
-        op = Send(id=0, to=body.to, data=body.data, data64=body.data64)
+        op = Send(to=body.to, data=body.data, data64=body.data64)
         hello = hello_of(request, body.as_, body.app)
-        return answered(self._errands.run(hello, peer_of(request), op))
+        return answered(await self._errands.run(hello, peer_of(request), op))
 
     async def publish(self, request: Request) -> Response:
         body: PublishBody = read_body(_publish_decoder, await read(request, self._bytes_max))
-        op = Publish(id=0, to=body.to, data=body.data, data64=body.data64)
+        op = Publish(to=body.to, data=body.data, data64=body.data64)
         hello = hello_of(request, body.as_, body.app)
-        return answered(self._errands.run(hello, peer_of(request), op))
+        return answered(await self._errands.run(hello, peer_of(request), op))
+
+    async def request(self, request: Request, name: str) -> Response:
+        body: RequestBody = read_body(_request_decoder, await read(request, self._bytes_max))
+        op = ServiceRequest(
+            to=f"service:{name}",
+            data=body.data,
+            data64=body.data64,
+            idempotent=body.idempotent,
+            timeout_ms=body.timeout_ms,
+        )
+        hello = hello_of(request, body.as_, body.app)
+        return answered(await self._errands.run(hello, peer_of(request), op))
 
     async def presence(
         self,
@@ -70,4 +90,4 @@ class MessageRoutes:
         app: str | None = None,
     ) -> Response:
         hello = hello_of(request, as_, app)
-        return answered(self._errands.run(hello, peer_of(request), Presence(id=0, to=to)))
+        return answered(await self._errands.run(hello, peer_of(request), Presence(to=to)))

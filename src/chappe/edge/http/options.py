@@ -20,6 +20,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     connections_max: int = 100_000
     # Below the half minute at which proxies commonly cut a silent request, and below the lease.
     poll_wait_ms_max: int = 30_000
+    # For the answer to an op, beyond what the op itself may wait: twice what a node gives another.
+    answer_timeout_s: float = 10.0
     stop_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
