@@ -21,6 +21,7 @@ from chappe.clock import SystemClock
 from chappe.edge.acceptor import AcceptCounters, Acceptor
 from chappe.edge.http.edge import HttpEdge
 from chappe.edge.http.options import HttpOptions
+from chappe.edge.http.relay import Elsewhere
 from chappe.edge.origin import Origins
 from chappe.events.recorder import CountingRecorder
 from chappe.hub.hub import Hub
@@ -84,6 +85,8 @@ def serve(tmp_path: Path) -> Serve:
         hub_options: HubOptions | None = None,
         options: HttpOptions | None = None,
         limits: Limits | None = None,
+        node: str = "",
+        elsewhere: Elsewhere | None = None,
     ) -> AsyncIterator[Service]:
         clock, recorder, counters = SystemClock(), CountingRecorder(), AcceptCounters()
         tokens = TokenAuthenticator([Key(id="k", file=str(tmp_path / "key"))], clock)
@@ -99,6 +102,7 @@ def serve(tmp_path: Path) -> Serve:
             options=hub_options or HubOptions(),
             limits=limits or Limits(),
         )
+        hub.node = node
         edge = HttpEdge(
             hub,
             authenticator,
@@ -109,6 +113,7 @@ def serve(tmp_path: Path) -> Serve:
             accept_counters=counters,
             addresses=lambda: {"http": "here"},
             options=options,
+            elsewhere=elsewhere,
         )
         await edge.start()
         hub.start()

@@ -10,11 +10,24 @@ its bounds and policies hold. One write ends the wait:
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
-from chappe.edge.http.connection import Connection
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.wire.ops import Closed
+
+
+class Line(Protocol):
+    """What carries a stream to its reader."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the reader does not take what was written to it."""
+        ...
+
+    def abort(self) -> None:
+        """Drop it, and what it still buffers."""
+        ...
 
 
 class Mailbox:
@@ -29,7 +42,7 @@ class Mailbox:
         self._items: list[bytes] = []
         self._taker: asyncio.Future[None] | None = None
         self._streaming = False
-        self.connection: Connection | None = None
+        self.connection: Line | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def take(self, wait_s: float | None) -> bytes | None:

@@ -8,8 +8,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from chappe.edge.http.connection import Connection
-from chappe.edge.http.mailbox import Mailbox, Poll
+from chappe.edge.http.mailbox import Line, Mailbox, Poll
 
 BEAT = b": beat\n\n"
 # Tells the client that it is subscribed, and proxies that bytes flow.
@@ -56,7 +55,7 @@ async def polled_events(poll: Poll) -> AsyncIterator[bytes]:
         yield events_of(data) if data else BEAT
 
 
-def connection_of(scope: Scope) -> Connection:
-    """The connection that carries a request."""
-    connection: Connection = scope["state"]["connection"]
+def connection_of(scope: Scope) -> Line:
+    """What carries a request: a connection, or a link to the node that has it."""
+    connection: Line = scope["state"]["connection"]
     return connection
