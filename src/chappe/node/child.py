@@ -63,7 +63,8 @@ class Cord:
         loop.add_reader(self._end, look)
 
 
-Life = Callable[[Cord], None]
+# Told its cord, and how many lived in its place before.
+Life = Callable[[Cord, int], None]
 
 
 class Child:
@@ -105,7 +106,7 @@ class Child:
         return None if pid == 0 else os.waitstatus_to_exitcode(status)
 
 
-def fork(life: Life, now: float, close: Iterable[socket.socket]) -> Child:
+def fork(life: Life, before: int, now: float, close: Iterable[socket.socket]) -> Child:
     """Begin a life in a process of its own; it closes what belongs to its parent alone.
 
     Signals stay blocked in the child until its life unblocks them, so none is lost before somebody
@@ -114,25 +115,25 @@ def fork(life: Life, now: float, close: Iterable[socket.socket]) -> Child:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
     sys.stderr.flush()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     pid = os.fork()
     if pid == 0:
         ours.close()
         for end in close:
             end.close()
-        _live(life, Cord(theirs))
+        _live(life, Cord(theirs), before)
     theirs.close()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return Child(pid, ours, now)
 
 
-def _live(life: Life, cord: Cord) -> None:
+def _live(life: Life, cord: Cord, before: int) -> None:
     """Live, and end here: the frames above are the parent's, and so is what they would clean up."""
     status = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        life(cord)
+        life(cord, before)
         status = 0
     except ChappeError as error:
         cord.tell(Report(failure=str(error), config=isinstance(error, ConfigError)))

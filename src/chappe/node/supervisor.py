@@ -61,6 +61,8 @@ class Post:
         self.child: Child | None = None
         # When the next child is due, while there is none.
         self.due = 0.0
+        # How many have filled it.
+        self.filled = 0
         self._pause_s = 0.0
 
     def vacate(self, now: float) -> Child:
@@ -235,7 +237,8 @@ class Supervisor:
     def _begin(self, post: Post) -> None:
         now = time.monotonic()
         ends = [other.child.end for other in self._posts() if other.child is not None]
-        post.child = fork(post.life, now, [*ends, *self._wake_ends, *post.foreign])
+        post.child = fork(post.life, post.filled, now, [*ends, *self._wake_ends, *post.foreign])
+        post.filled += 1
         self._selector.register(post.child.end, selectors.EVENT_READ, post.child)
         log.info("child.begun", child=post.name, pid=post.child.pid)
 

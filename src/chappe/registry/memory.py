@@ -47,6 +47,8 @@ class _State:
     sequences: dict[str, int] = field(default_factory=dict)
     # Numbers sessions, versions and epochs: none is given twice.
     last_number: int = 0
+    # Where sequences begin.
+    first: int = 0
 
     def number(self) -> int:
         self.last_number += 1
@@ -54,11 +56,14 @@ class _State:
 
 
 class MemoryRegistry:
-    """The one registry that the handles of several nodes share."""
+    """The one registry that the handles of several nodes share.
 
-    def __init__(self, options: RegistryOptions = DEFAULTS) -> None:
+    Its numbers begin above `first`, so that none is one that a registry before it gave.
+    """
+
+    def __init__(self, options: RegistryOptions = DEFAULTS, *, first: int = 0) -> None:
         self.options = options
-        self._state = _State()
+        self._state = _State(last_number=first, first=first)
         self._ledgers: dict[str, MemoryLedger] = {}
 
     def open(self, name: str) -> Registry:
@@ -89,7 +94,7 @@ class MemoryRegistry:
         """Lose everything, as a Redis that restarts empty does."""
         for timer in self._state.sessions.values():
             timer.cancel()
-        self._state = _State(last_number=self._state.last_number)
+        self._state = _State(last_number=self._state.last_number, first=self._state.first)
         for ledger in self._ledgers.values():
             ledger.state = self._state
             ledger.ring_all()
@@ -174,7 +179,7 @@ class MemoryLedger:
 
     async def next_id(self, path: str) -> int:
         await self._arrive()
-        self.state.sequences[path] = self.state.sequences.get(path, 0) + 1
+        self.state.sequences[path] = self.state.sequences.get(path, self.state.first) + 1
         return self.state.sequences[path]
 
     async def get(self, path: str, *, watch: bool = False) -> Versioned | None:

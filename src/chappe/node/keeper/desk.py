@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from chappe.errors import ChappeError, StorageError
+from chappe.errors import ChappeError, ClusterError, StorageError
 from chappe.node.keeper import frame
 from chappe.registry.bell import Bell
 from chappe.registry.ledger import Ledger
@@ -40,11 +40,13 @@ class Desk:
         store: Store,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        leases_from: float,
     ) -> None:
         self._ledger = ledger
         ledger.bell = _Wire(self._ring)
         self._reader = reader
         self._writer = writer
+        self._leases_from = leases_from
         self._sessions: set[str] = set()
         self._scans = Scans(store)
         self._methods = self._ledger_methods() | _store_methods(store, self._scans)
@@ -127,6 +129,14 @@ class Desk:
             found = await ledger.members()
             return dict(found.members), found.fresh_s
 
+        async def take(session: str, path: str, tag: str, holder: bytes) -> int:
+            left_s = self._leases_from - asyncio.get_running_loop().time()
+            if left_s > 0:
+                raise ClusterError(
+                    f"keeper: was replaced, and gives leases in {left_s:.1f} s again"
+                )
+            return await ledger.take(session, path, tag, holder)
+
         async def seats(path: str) -> tuple[list[tuple[int, bytes]], float | None]:
             found = await ledger.seats(path)
             return list(found.seats.items()), found.fresh_s
@@ -142,7 +152,7 @@ class Desk:
             "ledger.get": ledger.get,
             "ledger.put": ledger.put,
             "ledger.delete": ledger.delete,
-            "ledger.take": ledger.take,
+            "ledger.take": take,
             "ledger.free": ledger.free,
             "ledger.sit": ledger.sit,
             "ledger.rise": ledger.rise,

@@ -21,6 +21,7 @@ from chappe.node.child import SIGNALS, Cord, Report
 from chappe.node.keeper.desk import Desk
 from chappe.node.keeper.line import reachable
 from chappe.registry.memory import MemoryRegistry
+from chappe.registry.options import DEFAULTS, RegistryOptions
 from chappe.store.store import Store
 from chappe.store.url import open_store
 
@@ -28,6 +29,8 @@ log = structlog.get_logger()
 
 SOCKET = "keeper.sock"
 _BACKLOG = 128
+# What one keeper's registry may number: sessions, versions, epochs, sequences.
+_NUMBERS = 1 << 40
 # How long lines may take to end once the keeper was told to: workers have ended before.
 _END_S = 10.0
 
@@ -52,11 +55,19 @@ def keeper_socket(data: Path) -> socket.socket:
 
 
 class Keeper:
-    """Serves one registry and one store to the lines that come in on a socket."""
+    """Serves a registry and a store to the lines that come in on a socket.
 
-    def __init__(self, registry: MemoryRegistry, store: Store) -> None:
-        self._registry = registry
+    A keeper that had others `before` it knows nothing of what they gave out. So its numbers are
+    above all of theirs, and it gives out leases only when theirs have surely run out.
+    """
+
+    def __init__(
+        self, store: Store, *, before: int = 0, options: RegistryOptions = DEFAULTS
+    ) -> None:
+        self._registry = MemoryRegistry(options, first=before * _NUMBERS)
         self._store = store
+        now = asyncio.get_running_loop().time()
+        self._leases_from = now + options.lease_s if before else now
         self._lines = 0
         self._desks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -83,24 +94,24 @@ class Keeper:
         assert task is not None
         self._desks.add(task)
         try:
-            await Desk(ledger, self._store, reader, writer).serve()
+            await Desk(ledger, self._store, reader, writer, self._leases_from).serve()
         finally:
             self._desks.discard(task)
 
 
-def keep(cord: Cord, *, listening: socket.socket, store: str, data: Path) -> None:
+def keep(cord: Cord, before: int, *, listening: socket.socket, store: str, data: Path) -> None:
     """Live as a keeper until the cord is cut; raises ConfigError when the store cannot be had."""
     structlog.contextvars.bind_contextvars(process="keeper")
     for number in SIGNALS - {signal.SIGCHLD}:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    uvloop.run(_keep(cord, listening, store, data))
+    uvloop.run(_keep(cord, before, listening, store, data))
 
 
-async def _keep(cord: Cord, listening: socket.socket, store: str, data: Path) -> None:
+async def _keep(cord: Cord, before: int, listening: socket.socket, store: str, data: Path) -> None:
     cut = asyncio.Event()
     cord.on_cut(cut.set)
-    keeper = Keeper(MemoryRegistry(), open_store(store, data))
+    keeper = Keeper(open_store(store, data), before=before)
     await keeper.start(listening)
     cord.tell(Report())
     await cut.wait()
