@@ -4,6 +4,10 @@ import os
 
 from hypothesis import settings
 
+from tests.servers import dns_server, redis_server, zookeeper_server
+
+__all__ = ["dns_server", "redis_server", "zookeeper_server"]
+
 # No deadline: how long an example takes on a busy machine is no property of the code.
 settings.register_profile("quick", deadline=None, max_examples=50)
 settings.register_profile("full", deadline=None, max_examples=2000)

@@ -67,6 +67,8 @@ OWNERS = {
     "chappe/client/connecting.py": {"random.SystemRandom"},
     # Knows its own thread, to refuse others.
     "chappe/simulation/loop.py": {"threading.get_ident"},
+    # Kazoo has threads, and waits for them when it stops.
+    "chappe/registry/kazoo_client.py": {"run_in_executor"},
     # The threads that give other threads a loop to call.
     "chappe/blocking.py": {"threading.", "concurrent.futures.", "asyncio.run"},
     # The one thread that waits for the disk.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -57,14 +58,10 @@ class Roster:
         with suppress(asyncio.CancelledError):
             await self._keeper
         session = await self._session.token()
-
-        async def withdraw(session: str) -> None:
-            await self._ledger.withdraw(session, name)
-
         try:
-            await withdraw(session)
+            await self._withdraw(name, session)
         except ClusterError:
-            self._session.owe(session, withdraw)
+            self._session.owe(session, partial(self._withdraw, name))
 
     async def replaced(self) -> Member:
         """Wait until another run of this node has its name."""
@@ -137,3 +134,7 @@ class Roster:
         elif not successor.done():
             log.error("another run of this node has its name", name=me.name, url=other.url)
             successor.set_result(other)
+            self._session.owe(session, partial(self._withdraw, me.name))
+
+    async def _withdraw(self, name: str, session: str) -> None:
+        await self._ledger.withdraw(session, name)

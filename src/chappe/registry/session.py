@@ -178,12 +178,12 @@ class Session:
             if token is None:
                 return
             log.warning("registry session was lost and begun anew", registry=self.ledger.place)
-            self._owed = {token: [self.ledger.end]}
+            self._owed.setdefault(token, []).append(self.ledger.end)
             if self.begun is not None:
                 await self.begun(fresh)
 
     async def _settle(self) -> None:
-        """Take back what is owed; a session's own end settles all that it owed."""
+        """Take back what is owed."""
         while self._owed:
             session = next(iter(self._owed))
             undos = self._owed[session]
