@@ -118,6 +118,8 @@ class RequestError(ChappeError):
 
     code = ErrorCode.PROTOCOL
     temporary = False
+    # Whether the request may have been carried out all the same.
+    outcome_unknown = False
     # For a request to several receivers: each address and what became of it, `ok` or an error code.
     verdicts: Mapping[str, str] | None = None
 
@@ -216,7 +218,6 @@ _BY_CODE: dict[str, type[RequestError]] = {
 
 def request_error(code: str, reason: str, *, outcome_unknown: bool = False) -> RequestError:
     """Make the typed error for a reply's `error` and `reason`."""
-    kind = _BY_CODE.get(code, RequestError)
-    if kind is Overload:
-        return Overload(reason, outcome_unknown=outcome_unknown)
-    return kind(reason)
+    error = _BY_CODE.get(code, RequestError)(reason)
+    error.outcome_unknown = outcome_unknown
+    return error

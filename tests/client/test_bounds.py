@@ -41,10 +41,10 @@ def delivery(n: int, size: int = 10) -> ops.Op:
 
 
 def assert_clean(client: Client) -> None:
-    conversation = client._conversation
-    assert client.pending == conversation.in_flight == conversation.outgoing_bytes == 0
-    assert not conversation._outgoing
-    assert not conversation.awaiting
+    outgoing = client._conversation.outgoing
+    assert client.pending == outgoing.in_flight == outgoing.bytes == 0
+    assert not outgoing.waiting
+    assert not client._conversation.awaiting
 
 
 def test_an_answer_that_does_not_come_in_time_has_an_unknown_outcome(run):  # H5
@@ -97,8 +97,8 @@ def test_a_request_that_never_left_failed_for_certain(run):
             await alice.close()
 
     def assert_clean_but_greeting(alice: Client) -> None:
-        assert alice.pending == alice._conversation.outgoing_bytes == 0
-        assert not alice._conversation._outgoing
+        assert alice.pending == alice._conversation.outgoing.bytes == 0
+        assert not alice._conversation.outgoing.waiting
 
     run(test())
 
@@ -159,7 +159,7 @@ def test_a_peer_that_does_not_read_fills_a_bounded_buffer_and_then_refuses(run):
 
             with pytest.raises(Overload, match="wait to be sent"):
                 await post_on()
-            assert alice._conversation.outgoing_bytes <= bytes_max
+            assert alice._conversation.outgoing.bytes <= bytes_max
             draining = asyncio.create_task(alice.drained())
             await asyncio.sleep(0)
             assert not draining.done()

@@ -10,6 +10,7 @@ from chappe.client import form as forms
 from chappe.client.conversation import Closing, Conversation, Phase, Refused
 from chappe.client.notice import Draining, Dropped, Unreadable, Unsubscribed
 from chappe.client.options import ClientOptions
+from chappe.client.subscription import Subscription
 from chappe.errors import ConnectionClosed, Forbidden, Overload
 from chappe.message import Message
 from chappe.wire import ops, packed, text
@@ -46,8 +47,19 @@ class Side:
         self.hear(Reply(hello.id, True, session="s", heartbeat_s=2.5))
 
     def send(self, name: str, due: float = 10.0) -> Any:
-        return self.talk.ask_payload(
+        return self.talk.outgoing.ask_payload(
             Send, "user:b", b'"%b"' % name.encode(), False, due, self.settle(name)
+        )
+
+    def subscribe(self, topic: str, as_: str | None = None, recover: bool = True) -> None:
+        wish = Subscription(self.talk.subscriptions, topic, as_, recover)
+        op = Subscribe(to=topic, as_=as_)
+        self.talk.outgoing.ask(op, 1.0, self.settle(topic), wish.begin)
+
+    def unsubscribe(self, topic: str) -> None:
+        remove = self.talk.subscriptions.remove
+        self.talk.outgoing.ask(
+            Unsubscribe(to=topic), 1.0, self.settle(topic), lambda reply: remove(topic, None)
         )
 
     def settle(self, name: str) -> Any:
@@ -87,7 +99,7 @@ def test_a_refused_hello_is_told_with_its_error(side):
 def test_topics_are_restored_before_anything_else_is_said(side):
     side.greet()
     for topic in ("topic:t", "topic:u"):
-        side.talk.ask(Subscribe(to=topic), 1.0, side.settle(topic))
+        side.subscribe(topic)
     for op in side.said():
         side.hear(Reply(op.id, True))
     side.talk.lose()
@@ -100,20 +112,20 @@ def test_topics_are_restored_before_anything_else_is_said(side):
     assert side.said() == []
     (event,) = side.hear(Reply(second.id, False, error="forbidden", reason="no"))
     assert isinstance(event, Unsubscribed)
-    assert list(side.talk.subscriptions) == ["topic:t"]
+    assert list(side.talk.subscriptions.wanted) == ["topic:t"]
     assert side.talk.phase is Phase.READY
     assert isinstance(side.said()[0], Send)
 
 
 def test_subscriptions_follow_the_order_of_the_answers(side):
     side.greet()
-    side.talk.ask(Subscribe(to="topic:t"), 1.0, side.settle("on"))
-    side.talk.ask(Unsubscribe(to="topic:t"), 1.0, side.settle("off"))
+    side.subscribe("topic:t")
+    side.unsubscribe("topic:t")
     on, off = side.said()
     side.hear(Reply(on.id, True))
-    assert list(side.talk.subscriptions) == ["topic:t"]
+    assert list(side.talk.subscriptions.wanted) == ["topic:t"]
     side.hear(Reply(off.id, True))
-    assert list(side.talk.subscriptions) == []
+    assert list(side.talk.subscriptions.wanted) == []
 
 
 def test_a_lost_link_fails_what_was_written_and_keeps_what_was_not(side):
@@ -135,12 +147,12 @@ def test_requests_expire_in_order_and_late_answers_are_nobodys(side):
     side.send("first", due=1.0)
     side.send("second", due=2.0)
     first, _ = side.said()
-    assert side.talk.expire(1.5) == 2.0
+    assert side.talk.outgoing.expire(1.5) == 2.0
     assert side.outcomes["first"].outcome_unknown
     assert side.hear(Reply(first.id, True, message=1)) == []
-    assert side.talk.expire(3.0) is None
+    assert side.talk.outgoing.expire(3.0) is None
     assert isinstance(side.outcomes["second"], Overload)
-    assert side.talk.in_flight == 0
+    assert side.talk.outgoing.in_flight == 0
 
 
 def test_leaving_lets_answers_in_and_nothing_out(side):
@@ -152,7 +164,7 @@ def test_leaving_lets_answers_in_and_nothing_out(side):
     assert side.said() == []
     side.hear(Reply(op.id, True, message=1))
     assert side.outcomes["asked"].ok
-    assert side.talk.in_flight == 0
+    assert side.talk.outgoing.in_flight == 0
 
 
 def test_the_end_fails_all_and_refuses_more(side):
@@ -200,7 +212,7 @@ def test_packed_requests_are_joined_within_the_bounds_of_a_frame():
     side = Side("packed")
     side.greet()
     for _ in range(10_000):
-        side.talk.say_payload(Send, "user:b", b"1", False)
+        side.talk.outgoing.say_payload(Send, "user:b", b"1", False)
     bodies = side.talk.take(TAKE)
     counts = [len(packed.read_client_ops(packed.check_version(body))) for body in bodies]
     assert sum(counts) == 10_000

@@ -47,7 +47,7 @@ class Attachment:
     def resume_writing(self) -> None:
         self.writing_paused = False
         if self._connection is not None:
-            self._connection.flush()
+            self._connection.writer.flush()
 
     def part(self, reason: str) -> None:
         """Say goodbye: nothing can be written after it, not even that one is alive."""

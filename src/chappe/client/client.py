@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from chappe.client.asking import Asking
 from chappe.client.connection import Connection, OnNotice
+from chappe.client.consumer import Consumer
 from chappe.client.conversation import Conversation, Phase
 from chappe.client.form import check_receivers, check_text, encode_data
 from chappe.client.identity import Identity, Token
+from chappe.client.item import Item
 from chappe.client.link import Dial
 from chappe.client.options import ClientOptions
-from chappe.client.request import Request, Settle
-from chappe.errors import ChappeError, ConnectionClosed
+from chappe.client.position import Position
+from chappe.client.provider import Handler
+from chappe.client.service import Services
+from chappe.client.subscription import Subscription
+from chappe.client.workqueue import Workqueues
+from chappe.errors import BadRequest, ConnectionClosed
 from chappe.message import Message
 from chappe.wire.ops import (
-    AddressedOp,
+    Avatar,
+    Create,
+    Delete,
     Presence,
     Publish,
-    Reply,
     Send,
     Subscribe,
     Unsubscribe,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
 
@@ -63,15 +68,20 @@ class Client:
         options: ClientOptions | None = None,
         on_notice: OnNotice | None = None,
     ) -> None:
-        self._options = options or ClientOptions()
-        self._loop = asyncio.get_running_loop()
-        self._conversation = Conversation(dial.form, self._options)
-        identity = Identity(as_, token, app)
+        options = options or ClientOptions()
+        self._conversation = Conversation(dial.form, options)
+        self._conversation.address = as_
         self._connection = Connection(
-            dial, self._conversation, identity, self._options, rng, on_notice
+            dial, self._conversation, Identity(as_, token, app), options, rng, on_notice
         )
-        self._closed = False
-        self.address = as_
+        # Kept beside what they are parts of: posting is on the path of every message.
+        self._outgoing = self._conversation.outgoing
+        self._writer = self._connection.writer
+        self._asking = Asking(self._conversation, self._connection, options)
+        self._queues = Workqueues(self._conversation, self._connection, self._asking, dial.form)
+        self._services = Services(
+            self._conversation, self._connection, self._asking, dial.form, options
+        )
 
     async def open(self) -> Self:
         """Connect and say hello; afterwards the client comes back by itself.
@@ -83,9 +93,14 @@ class Client:
         return self
 
     async def close(self) -> None:
-        """Write what is queued, say goodbye and end; requests in flight fail."""
-        self._closed = True
-        await self._connection.close()
+        """Write what is queued, say goodbye and end; requests in flight fail.
+
+        A service's handlers have a moment to finish what they were asked.
+        """
+        try:
+            await self._services.close()
+        finally:
+            await self._connection.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,6 +112,11 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @property
+    def address(self) -> str:
+        """Who the hub takes this client for."""
+        return self._conversation.address
 
     @property
     def session(self) -> str:
@@ -111,7 +131,7 @@ class Client:
     @property
     def subscriptions(self) -> tuple[str, ...]:
         """The topics that are subscribed, and will be again after a reconnect."""
-        return tuple(self._conversation.subscriptions)
+        return tuple(self._conversation.subscriptions.wanted)
 
     @property
     def dropped(self) -> int:
@@ -126,7 +146,7 @@ class Client:
     @property
     def pending(self) -> int:
         """How many requests await their answers."""
-        return len(self._conversation)
+        return len(self._outgoing)
 
     @property
     def waiting(self) -> int:
@@ -139,12 +159,12 @@ class Client:
         `data` is any JSON value, or bytes. With a list, the error of the first receiver that did
         not take it is raised; its `verdicts` tell what became of each.
         """
-        reply = await self._ask_payload(Send, to, data)
+        reply = await self._asking.ask_payload(Send, to, data)
         return str(reply.message)
 
     async def publish(self, to: str, data: Any) -> Published:
         """Publish to a topic; return the message's id and how many nodes took it."""
-        reply = await self._ask_payload(Publish, to, data)
+        reply = await self._asking.ask_payload(Publish, to, data)
         return Published(str(reply.message), reply.nodes or 0)
 
     def post(self, to: str | Sequence[str], data: Any) -> None:
@@ -156,26 +176,62 @@ class Client:
         payload, binary = encode_data(data)
         receivers = check_receivers(to)
         public = isinstance(receivers, str) and receivers.startswith(("topic:", "room:"))
-        self._conversation.say_payload(Publish if public else Send, receivers, payload, binary)
-        self._connection.flush_soon()
+        self._outgoing.say_payload(Publish if public else Send, receivers, payload, binary)
+        self._writer.flush_soon()
 
     async def drained(self) -> None:
         """Wait, if much waits to be sent, until there is room again; for loops that post."""
-        await self._connection.drained()
+        await self._writer.drained()
 
-    async def subscribe(self, topic: str) -> None:
-        """Receive what is published to a topic, also after a reconnect."""
-        await self._ask(Subscribe(to=check_text(topic)))
+    async def subscribe(
+        self,
+        topic: str,
+        *,
+        as_: str | None = None,
+        recover: bool = True,
+        since: Position | tuple[str, int] | None = None,
+    ) -> bool:
+        """Receive what is published to a topic, as oneself or as an avatar of one's own.
 
-    async def unsubscribe(self, topic: str) -> None:
-        """Receive no more of a topic."""
+        After a reconnect it is subscribed again, and what a topic with a history published
+        meanwhile comes first, unless `recover` is False. `since`, a position that was kept from
+        before, does the same now. Each message comes once. False when what was published after
+        `since` is not all there any more; the notice `Missed` says so as well.
+        """
+        subscriptions = self._conversation.subscriptions
+        subscription = Subscription(subscriptions, check_text(topic), as_, recover)
+        if since is None:
+            op = Subscribe(to=topic, as_=as_)
+        elif topic in subscriptions.wanted:
+            raise BadRequest(f"since: this client is subscribed to {topic} already")
+        else:
+            subscriptions.begin(topic, Position(*since))
+            op = subscription.ask(recover=True)
+        try:
+            reply = await self._asking.ask(op, subscription.begin)
+        finally:
+            subscriptions.sweep(topic)
+        return since is None or bool(reply.recovered)
+
+    async def unsubscribe(self, topic: str, *, as_: str | None = None) -> None:
+        """Receive no more of a topic, as oneself or as an avatar."""
+        remove = self._conversation.subscriptions.remove
         # Whatever becomes of the request, it is not wanted after a reconnect.
-        self._conversation.subscriptions.pop(topic, None)
-        await self._ask(Unsubscribe(to=check_text(topic)))
+        remove(topic, as_)
+        op = Unsubscribe(to=check_text(topic), as_=as_)
+        await self._asking.ask(op, lambda reply: remove(topic, as_))
+
+    def position(self, topic: str) -> Position | None:
+        """The place of the last message taken from a topic, to be kept for `since`.
+
+        None when the topic keeps no history, or is not subscribed.
+        """
+        track = self._conversation.subscriptions.tracks.get(topic)
+        return None if track is None else track.taken
 
     async def presence(self, address: str) -> bool:
         """Tell whether an endpoint is online."""
-        reply = await self._ask(Presence(to=check_text(address)))
+        reply = await self._asking.ask(Presence(to=check_text(address)))
         return bool(reply.online)
 
     async def receive(self) -> Message:
@@ -193,44 +249,63 @@ class Client:
         try:
             return await self._connection.inbox.get()
         except ConnectionClosed:
-            if self._closed:
+            if self._connection.closing:
                 raise StopAsyncIteration from None
             raise
 
-    async def _ask_payload(
-        self, kind: type[Send] | type[Publish], to: str | Sequence[str], data: Any
-    ) -> Reply:
-        payload, binary = encode_data(data)
-        receivers = check_receivers(to)
-        ask = self._conversation.ask_payload
-        return await self._answer(
-            lambda due, settle: ask(kind, receivers, payload, binary, due, settle)
-        )
+    async def add_avatar(self, avatar: str, user: str) -> None:
+        """Give a user another address; for avatar managers."""
+        await self._asking.ask(Avatar(do="add", avatar=check_text(avatar), user=check_text(user)))
 
-    async def _ask(self, op: AddressedOp) -> Reply:
-        return await self._answer(functools.partial(self._conversation.ask, op))
+    async def remove_avatar(self, avatar: str) -> None:
+        """Take an address from its user; for avatar managers and for the user."""
+        await self._asking.ask(Avatar(do="remove", avatar=check_text(avatar)))
 
-    async def _answer(self, ask: Callable[[float, Settle], Request]) -> Reply:
-        """Make a request and wait for its reply."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        due = self._loop.time() + self._options.request_timeout_s
-        request = ask(due, functools.partial(_settle, future))
-        connection = self._connection
-        connection.flush_soon()
-        connection.watch_deadline(due)
-        if connection.inbox.crowded:
-            connection.regulate()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self._conversation.abandon(request)
-            raise
+    async def create(self, address: str, **options: Any) -> None:
+        """Make a topic or a work queue with options of its own; for administrators."""
+        for name in options:
+            if name in ("id", "to") or name not in Create.__struct_fields__:
+                raise BadRequest(f"{name}: not an option of a topic or a queue")
+        await self._asking.ask(Create(to=check_text(address), **options))
 
+    async def delete(self, address: str) -> None:
+        """Remove a topic's options, or a work queue with all it holds; for administrators."""
+        await self._asking.ask(Delete(to=check_text(address)))
 
-def _settle(future: asyncio.Future[Reply], outcome: Reply | ChappeError) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, ChappeError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
+    async def fetch(self, queue: str, n: int = 1, *, wait_s: float = 0.0) -> list[Item]:
+        """Take up to `n` items from a work queue: those there are, or else the first that come.
+
+        Empty when none came within `wait_s`. Cancelling it hands back what it would have brought.
+        """
+        return await self._queues.fetch(queue, n, wait_s)
+
+    def consume(self, queue: str, *, credit: int = 10) -> Consumer:
+        """Let a work queue push items, up to `credit` unacknowledged ones, also after a reconnect.
+
+        Iterate over it, within `async with` to end it properly: see `Consumer`.
+        """
+        return Consumer(self._queues, self._conversation, self._asking, queue, credit)
+
+    async def provide(self, service: str, handler: Handler, *, concurrency: int = 16) -> None:
+        """Answer a service's requests with a function, also after a reconnect.
+
+        The handler gets the data of a request and returns that of the response; it may be async,
+        and at most `concurrency` run at a time. A plain function runs in the loop and must not
+        block it. A RequestError that it raises is raised where the request was made; anything else
+        is told to the loop's exception handler, and the requester gets Unreachable.
+        """
+        await self._services.provide(service, handler, concurrency)
+
+    async def unprovide(self, service: str) -> None:
+        """Answer no more of a service's requests than were handed over already."""
+        await self._services.unprovide(service)
+
+    async def request(
+        self, service: str, data: Any, *, timeout_s: float | None = None, idempotent: bool = False
+    ) -> Any:
+        """Ask a service and return the data of its response.
+
+        One that is idempotent may go to a second provider when the first one dies; any other raises
+        Unreachable then, with `outcome_unknown`.
+        """
+        return await self._services.request(service, data, timeout_s, idempotent)

@@ -13,10 +13,11 @@ import msgspec
 
 from chappe.errors import BadRequest, RemoteProtocolError
 from chappe.message import Message
-from chappe.wire import packed, text
-from chappe.wire.ops import CODES, VERSION, Op, Publish, Send
+from chappe.wire import ops, packed, text
+from chappe.wire.ops import CODES, VERSION, Op, Publish, Reply, Request, Respond, Send
 
 PayloadKind = type[Send] | type[Publish]
+CarryKind = type[Request] | type[Respond]
 Receivers = str | Sequence[str]
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -33,6 +34,10 @@ class Form(NamedTuple):
     join: Callable[[Sequence[bytes]], Sequence[bytes]]
     # Kind, request id, receivers, payload, whether it is binary.
     encode_payload: Callable[[PayloadKind, int | None, Receivers, bytes, bool], bytes]
+    # Kind, the other fields, payload, whether it is binary.
+    carry: Callable[[CarryKind, dict[str, Any], bytes, bool], bytes]
+    # How a message's id stands in an op.
+    message_id: Callable[[int], str | int]
 
 
 def encode_data(data: Any) -> tuple[bytes, bool]:
@@ -70,6 +75,7 @@ def check_text(address: str) -> str:
 
 def read_message(op: Any) -> Message:
     """The message in a delivery of either form; raises RemoteProtocolError."""
+    # Written out beside read_payload: this is on the path of every message.
     data = op.data
     try:
         if data.__class__ is bytes:
@@ -78,9 +84,38 @@ def read_message(op: Any) -> Message:
             payload, binary = bytes(data), False
         else:
             payload, binary = b64decode(op.data64 or "", validate=True), True
-        return Message(int(op.message), op.from_, op.to, op.ts, payload, binary)
+        return Message(int(op.message), op.from_, op.to, op.ts, payload, binary, op.offset)
     except ValueError as error:
         raise RemoteProtocolError(f"message: {error}") from None
+
+
+def read_payload(op: Any) -> tuple[bytes, bool]:
+    """The payload of a hub's op of either form, and whether it is binary.
+
+    An op without one holds JSON's null. Raises RemoteProtocolError.
+    """
+    data = op.data
+    if data.__class__ is bytes:
+        return data, bool(op.data64)
+    if data.__class__ is msgspec.Raw:
+        return bytes(data), False
+    if not op.data64:
+        return b"null", False
+    try:
+        return b64decode(op.data64, validate=True), True
+    except ValueError as error:
+        raise RemoteProtocolError(f"data64: {error}") from None
+
+
+def read_data(op: Reply | Request) -> Any:
+    """What the payload of a hub's op stands for; raises RemoteProtocolError."""
+    payload, binary = read_payload(op)
+    if binary:
+        return payload
+    try:
+        return msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
+        raise RemoteProtocolError(f"data: {error}") from None
 
 
 def _pack_payload(
@@ -99,6 +134,16 @@ def _text_payload(
     else:
         op.data = msgspec.Raw(payload)
     return text.encode_op(op)
+
+
+def _pack_carried(kind: CarryKind, fields: dict[str, Any], payload: bytes, binary: bool) -> bytes:
+    return packed.encode_op(ops.PACKED[kind](data=payload, data64=binary, **fields))
+
+
+def _text_carried(kind: CarryKind, fields: dict[str, Any], payload: bytes, binary: bool) -> bytes:
+    if binary:
+        return text.encode_op(kind(data64=b64encode(payload).decode(), **fields))
+    return text.encode_op(kind(data=msgspec.Raw(payload), **fields))
 
 
 def _decode_packed(body: bytes) -> list[Op]:
@@ -124,7 +169,11 @@ def _join_packed(bodies: Sequence[bytes]) -> list[bytes]:
     return joined
 
 
-PACKED = Form("packed", packed.encode_op, _decode_packed, _join_packed, _pack_payload)
+PACKED = Form(
+    "packed", packed.encode_op, _decode_packed, _join_packed, _pack_payload, _pack_carried, int
+)
 # On a stream the version byte is read together with the length.
-STREAM = Form("stream", packed.encode_op, packed.read_hub_ops, _join_packed, _pack_payload)
-TEXT = Form("text", text.encode_op, _decode_text, lambda bodies: bodies, _text_payload)
+STREAM = PACKED._replace(name="stream", decode=packed.read_hub_ops)
+TEXT = Form(
+    "text", text.encode_op, _decode_text, lambda bodies: bodies, _text_payload, _text_carried, str
+)

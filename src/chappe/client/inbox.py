@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable
 
@@ -16,15 +17,18 @@ OVERHEAD_BYTES = 256
 class Inbox:
     """A queue for one reader or several, each message to one of them.
 
-    It never refuses: whoever fills it looks at `crowded` and `full` and stops reading.
+    It never refuses: whoever fills it looks at `crowded` and `full` and stops reading, or has
+    another bound. `drained` is called when there is room again, `taken` for a message with an
+    offset.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        bytes_pause: int,
-        bytes_max: int,
-        drained: Callable[[], None],
+        bytes_pause: int = sys.maxsize,
+        bytes_max: int = sys.maxsize,
+        drained: Callable[[], None] = lambda: None,
+        taken: Callable[[Message], None] = lambda message: None,
     ) -> None:
         self._loop = loop
         self._bytes_pause = bytes_pause
@@ -32,6 +36,7 @@ class Inbox:
         # Half, so that reading does not stop and go with every message.
         self._bytes_resume = bytes_pause // 2
         self._drained = drained
+        self._taken = taken
         self._messages: deque[Message] = deque()
         self._readers: deque[asyncio.Future[None]] = deque()
         self._end: ConnectionClosed | None = None
@@ -75,6 +80,13 @@ class Inbox:
             await self._wait()
         return self._take()
 
+    def clear(self) -> list[Message]:
+        """Take everything at once."""
+        messages = list(self._messages)
+        for _ in messages:
+            self._take()
+        return messages
+
     async def room(self) -> None:
         """Wait until it is not full."""
         while self.full:
@@ -92,6 +104,8 @@ class Inbox:
             self._drained()
             if self._room is not None and not self._room.done():
                 self._room.set_result(None)
+        if message.offset:
+            self._taken(message)
         return message
 
     async def _wait(self) -> None:

@@ -25,7 +25,11 @@ class Draining(Notice, frozen=True):
 
 
 class Disconnected(Notice, frozen=True):
-    """The connection was lost; messages published until `Reconnected` were missed."""
+    """The connection was lost; messages published until `Reconnected` were missed.
+
+    Not those of a topic that keeps a history: they come after all, or `Missed` says that they do
+    not.
+    """
 
     code: int
     reason: str
@@ -38,10 +42,30 @@ class Reconnected(Notice, frozen=True):
 
 
 class Unsubscribed(Notice, frozen=True):
-    """A topic could not be subscribed again after a reconnect."""
+    """A topic could not be subscribed again after a reconnect, as oneself or as an avatar."""
 
     topic: str
     error: RequestError
+    as_: str | None = None
+
+
+class Stopped(Notice, frozen=True):
+    """A queue could not be consumed, or a service provided, again after a reconnect."""
+
+    address: str
+    error: RequestError
+
+
+class Missed(Notice, frozen=True):
+    """A topic's history does not reach back to the last message that came: some are lost."""
+
+    topic: str
+
+
+class Renewed(Notice, frozen=True):
+    """A topic's history began anew, on another node: messages in between may be lost."""
+
+    topic: str
 
 
 class Unreadable(Notice, frozen=True):

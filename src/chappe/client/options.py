@@ -37,6 +37,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     # messages; above the second it stops reading whatever it awaits.
     inbox_bytes_pause: int = 1024 * 1024
     inbox_bytes_max: int = 16 * 1024 * 1024
+    # Requests to one service that wait for a handler: more than a hub hands to a provider.
+    calls_waiting_max: int = 1_000
     # How long requests may finish, and a peer answer a goodbye, before a connection is cut.
     close_timeout_s: float = 1.0
 
