@@ -17,6 +17,7 @@ from chappe.store.memory import MemoryStore
 from chappe.store.store import Store
 from chappe.store.url import open_store
 from tests.loop import on_loop
+from tests.node.keeper_process import KeeperProcess
 from tests.store.server import PrivateRedis
 
 Opening = Callable[[], Store]
@@ -52,12 +53,22 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRe
 _numbers = count()
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[KeeperProcess]:
+    keeper = KeeperProcess(tmp_path, "sqlite:")
+    yield keeper
+    keeper.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "keeper"])
 def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Opening:
     """Opens an empty store; what is opened again holds what was written."""
     if request.param == "memory":
         shared = MemoryStore()
         return lambda: shared
+    if request.param == "keeper":
+        keeper: KeeperProcess = request.getfixturevalue("keeper")
+        return keeper.store
     if request.param == "sqlite":
         return lambda: open_store("sqlite:", tmp_path)
     server: PrivateRedis = request.getfixturevalue("redis_server")
@@ -255,7 +266,7 @@ async def test_a_hundred_thousand_keys(opening: Opening):
         assert await all_of(store, "t") == {"k000000": b"0"}
 
 
-@pytest.mark.parametrize("opening", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("opening", ["sqlite", "redis", "keeper"], indirect=True)
 @on_loop
 async def test_a_store_opened_again_holds_what_was_acknowledged(opening: Opening):
     async with opened(opening) as store:

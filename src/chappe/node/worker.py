@@ -16,7 +16,7 @@ from chappe.node.options import NodeOptions
 from chappe.node.parts import Parts
 from chappe.registry.agreement import Agreement
 from chappe.registry.keeper import KeeperLedger
-from chappe.registry.options import DEFAULTS
+from chappe.registry.options import DEFAULTS, RegistryOptions
 from chappe.registry.registry import Registry
 from chappe.registry.roster import Roster
 from chappe.registry.session import Session
@@ -69,8 +69,9 @@ async def _work(
         signal.signal(number, signal.SIG_IGN)
 
 
-def kept_registry(keeper: Path) -> Registry:
+def kept_registry(keeper: Path, options: RegistryOptions = DEFAULTS) -> Registry:
     """Make the registry of the keeper at a socket; nothing is connected before its first use."""
-    session = Session(KeeperLedger(Line(keeper), DEFAULTS.lease_s), users=2)
-    poll_s = DEFAULTS.poll_s
+    line = Line(keeper, timeout_s=options.timeout_s)
+    session = Session(KeeperLedger(line, options.lease_s), users=2)
+    poll_s = options.poll_s
     return Registry("memory", Roster(session, poll_s), Agreement(session, poll_s))

@@ -99,20 +99,28 @@ class Keeper:
             self._desks.discard(task)
 
 
-def keep(cord: Cord, before: int, *, listening: socket.socket, store: str, data: Path) -> None:
+def keep(
+    cord: Cord,
+    before: int,
+    *,
+    listening: socket.socket,
+    store: str,
+    data: Path,
+    options: RegistryOptions = DEFAULTS,
+) -> None:
     """Live as a keeper until the cord is cut; raises ConfigError when the store cannot be had."""
     structlog.contextvars.bind_contextvars(process="keeper")
     for number in SIGNALS - {signal.SIGCHLD}:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    uvloop.run(_keep(cord, before, listening, store, data))
 
+    async def run() -> None:
+        cut = asyncio.Event()
+        cord.on_cut(cut.set)
+        keeper = Keeper(open_store(store, data), before=before, options=options)
+        await keeper.start(listening)
+        cord.tell(Report())
+        await cut.wait()
+        await keeper.stop(_END_S)
 
-async def _keep(cord: Cord, before: int, listening: socket.socket, store: str, data: Path) -> None:
-    cut = asyncio.Event()
-    cord.on_cut(cut.set)
-    keeper = Keeper(open_store(store, data), before=before)
-    await keeper.start(listening)
-    cord.tell(Report())
-    await cut.wait()
-    await keeper.stop(_END_S)
+    uvloop.run(run())
