@@ -39,6 +39,18 @@ class Recorder(Protocol):
         """Messages were lost on their way out, and why."""
         ...
 
+    def user_gone(self, app: str, address: str) -> None:
+        """A user has had no session in the cluster for longer than the grace time."""
+        ...
+
+    def user_came(self, app: str, address: str) -> None:
+        """A user has a session in the cluster and had none before."""
+        ...
+
+    def hooked(self, app: str, outcome: str) -> None:
+        """An app's own server was told of such a thing, or was not: what became of it."""
+        ...
+
 
 class CountingRecorder:
     """The default recorder: counts, for `/metrics`."""
@@ -52,6 +64,8 @@ class CountingRecorder:
         self.published_deliveries = 0
         self.refusals: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
+        self.users: Counter[str] = Counter()
+        self.hooks: Counter[str] = Counter()
 
     @property
     def messages(self) -> dict[str, int]:
@@ -81,3 +95,12 @@ class CountingRecorder:
 
     def dropped(self, app: str, reason: str, messages: int) -> None:
         self.drops[reason] += messages
+
+    def user_gone(self, app: str, address: str) -> None:
+        self.users["gone"] += 1
+
+    def user_came(self, app: str, address: str) -> None:
+        self.users["came"] += 1
+
+    def hooked(self, app: str, outcome: str) -> None:
+        self.hooks[outcome] += 1

@@ -69,6 +69,8 @@ class HubCollector(Collector):
             ("deliveries", "Messages put into outboxes", "op", kept.deliveries),
             ("refusals", "Requests answered with an error", "error", kept.refusals),
             ("drops", "Messages lost on their way out", "reason", kept.drops),
+            ("users", "Users found to be gone, or to have come", "event", kept.users),
+            ("hooks", "Notices to apps' own servers", "outcome", kept.hooks),
         ):
             yield _labelled(CounterMetricFamily, name, documentation, label, values)
         for name, documentation, value in (
