@@ -15,7 +15,7 @@ from chappe.hub.grant import Grant, scope_of
 from chappe.hub.options import HubOptions
 from chappe.wire.encoding import JSON_ITEMS, STREAM, Encoding
 from chappe.wire.limits import Limits
-from chappe.wire.ops import Hello, Op, Presence, Provide, Reply, Request, Respond, Unprovide
+from chappe.wire.ops import Hello, Op, Provide, Reply, Request, Respond, Unprovide
 from chappe.wire.payload import take_payload
 from tests.endpoints.timer import ManualTimer
 from tests.hub.rig import Endpoint, Rig, payload_of
@@ -39,7 +39,7 @@ class ServiceRig(Rig):
         super().__init__(**options)
         self.timer = ManualTimer()
         self.services = Services(self.hub, self.timer, "north", service_limits)
-        self.hub.serve({**self.services.handlers(), Presence: self.services.presence})
+        self.hub.serve(self.services.handlers())
 
     async def provider(
         self, name: str = "provider", encoding: Encoding = STREAM, to: str = BILLING
@@ -137,7 +137,7 @@ async def test_a_service_is_made_by_its_first_provider_and_gone_with_its_last() 
     alice = rig.endpoint("alice")
     assert error(await rig.ask(alice, request(1)))[0] == "unreachable"
     first, second = await rig.provider("first"), await rig.provider("second")
-    assert (await rig.ask(alice, Presence(id=1, to=BILLING))).online
+    assert rig.services.online("default", BILLING)
     rig.die(first)
     alice.say(request(1))
     assert len(await rig.asked(second)) == 1
@@ -145,7 +145,7 @@ async def test_a_service_is_made_by_its_first_provider_and_gone_with_its_last() 
     code, reason = error(await rig.reply(alice))
     assert code == "unreachable"
     assert BILLING in reason
-    assert not (await rig.ask(alice, Presence(id=1, to=BILLING))).online
+    assert not rig.services.online("default", BILLING)
     assert error(await rig.ask(alice, request(1)))[0] == "unreachable"
     assert rig.services._services == rig.services._provided == {}
 
@@ -314,7 +314,7 @@ async def test_services_of_two_apps_share_nothing() -> None:
     await rig.provider()
     stranger = rig.endpoint("alice", app="other")
     assert error(await rig.ask(stranger, request(1)))[0] == "unreachable"
-    assert not (await rig.ask(stranger, Presence(id=1, to=BILLING))).online
+    assert not rig.services.online("other", BILLING)
 
 
 @pytest.mark.parametrize(

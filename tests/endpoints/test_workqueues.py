@@ -17,13 +17,11 @@ from chappe.wire.ops import (
     Ack,
     Consume,
     Create,
-    Delete,
     Delivery,
     Fetch,
     Hello,
     Nack,
     Op,
-    Presence,
     Reply,
     Send,
 )
@@ -49,8 +47,7 @@ class QueueRig(Rig):
         super().__init__(**options)
         self.timer = ManualTimer()
         self.queues = WorkQueues(self.hub, self.timer, queue_limits)
-        own = {Send: self.queues.send, Presence: self.queues.presence}
-        self.hub.serve({**self.queues.handlers(), **own})
+        self.hub.serve({**self.queues.handlers(), Send: self.queues.send})
 
     def jobs(self, **options: Any) -> None:
         self.queues.create("default", JOBS, QueueOptions(**options))
@@ -257,21 +254,55 @@ async def test_a_queue_that_nobody_made_says_how_to_make_it() -> None:
 
 
 @on_loop
-async def test_an_administrator_makes_and_removes_a_queue() -> None:
+async def test_a_queue_is_made_made_otherwise_and_removed() -> None:
     rig = QueueRig()
     alice = rig.endpoint("alice")
-    made = Create(id=1, to=JOBS, volatile=True, depth_max=1, bytes_max=9, attempts_max=1)
-    assert (await rig.ask(alice, made)).ok
-    assert (await rig.ask(alice, Presence(id=2, to=JOBS))).online
+    rig.jobs(depth_max=1)
     assert (await rig.ask(alice, send(JOBS, 1, 3))).ok
     assert error(await rig.ask(alice, send(JOBS, 2, 4)))[0] == "overload"
-    again = Create(id=5, to=JOBS, volatile=True, depth_max=2)
-    assert (await rig.ask(alice, again)).ok
+    rig.jobs(depth_max=2)
     assert (await rig.ask(alice, send(JOBS, 2, 6))).ok
-    assert (await rig.ask(alice, Delete(id=7, to=JOBS))).ok
-    assert not (await rig.ask(alice, Presence(id=2, to=JOBS))).online
+    alice.say(Fetch(to=JOBS, n=2))
+    await rig.tick()
+    assert alice.got() == [1, 2]
+    assert rig.queues.delete("default", JOBS)
+    assert not rig.queues.delete("default", JOBS)
     assert error(await rig.ask(alice, send(JOBS, 3, 8)))[0] == "unreachable"
-    assert error(await rig.ask(alice, Delete(id=9, to=JOBS)))[0] == "unreachable"
+    with pytest.raises(BadRequest, match="to"):
+        rig.queues.create("default", "topic:news", QueueOptions())
+
+
+def test_a_create_says_how_a_queue_is_made() -> None:
+    op = Create(to=JOBS, volatile=True, depth_max=5, bytes_max=6, ack_timeout_s=7.0, attempts_max=8)
+    assert QueueOptions.of(op) == QueueOptions(
+        depth_max=5, bytes_max=6, ack_timeout_s=7.0, attempts_max=8
+    )
+    assert QueueOptions.of(Create(to=JOBS, volatile=True)) == QueueOptions()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"volatile": None}, "volatile"),
+        ({"volatile": False}, "volatile"),
+        ({"depth_max": 0}, "depth_max"),
+        ({"bytes_max": -1}, "bytes_max"),
+        ({"ack_timeout_s": 0.0}, "ack_timeout_s"),
+        ({"ack_timeout_s": float("nan")}, "ack_timeout_s"),
+        ({"attempts_max": 0}, "attempts_max"),
+        ({"history": 5}, "history"),
+        ({"history_s": 5.0}, "history_s"),
+        ({"anonymous": False}, "anonymous"),
+    ],
+    ids=str,
+)
+def test_a_create_that_no_queue_can_be_made_of_names_its_field(
+    fields: dict[str, Any], field: str
+) -> None:
+    op = Create(to=JOBS, **{"volatile": True, **fields})
+    with pytest.raises(BadRequest) as caught:
+        QueueOptions.of(op)
+    assert caught.value.reason.partition(":")[0] == field
 
 
 @on_loop
@@ -311,18 +342,6 @@ async def test_to_remove_a_queue_answers_who_waits_there() -> None:
         (Consume(id=1, to=JOBS, group="g"), "group"),
         (Consume(id=1, to=JOBS, tags=["a"]), "tags"),
         (Send(id=1, to=JOBS), "data"),
-        (Create(id=1, to=JOBS), "volatile"),
-        (Create(id=1, to=JOBS, volatile=False), "volatile"),
-        (Create(id=1, to=JOBS, volatile=True, depth_max=0), "depth_max"),
-        (Create(id=1, to=JOBS, volatile=True, bytes_max=-1), "bytes_max"),
-        (Create(id=1, to=JOBS, volatile=True, ack_timeout_s=0.0), "ack_timeout_s"),
-        (Create(id=1, to=JOBS, volatile=True, ack_timeout_s=float("nan")), "ack_timeout_s"),
-        (Create(id=1, to=JOBS, volatile=True, attempts_max=0), "attempts_max"),
-        (Create(id=1, to=JOBS, volatile=True, history=5), "history"),
-        (Create(id=1, to=JOBS, volatile=True, anonymous=True), "anonymous"),
-        (Create(id=1, to="topic:news", volatile=True), "to"),
-        (Create(id=1, to="queue:*", volatile=True), "to"),
-        (Delete(id=1, to="user:a"), "to"),
     ],
     ids=str,
 )
@@ -364,8 +383,6 @@ async def test_what_only_a_durable_queue_does_is_not_ignored(extra: dict[str, An
         ("send", send(JOBS, 1, 1)),
         ("subscribe", Fetch(id=1, to=JOBS)),
         ("subscribe", Consume(id=1, to=JOBS)),
-        ("administer", Create(id=1, to=JOBS, volatile=True)),
-        ("administer", Delete(id=1, to=JOBS)),
     ],
     ids=str,
 )
@@ -375,9 +392,7 @@ async def test_each_op_needs_its_own_right(right: str, op: Op) -> None:
     rig.jobs()
     for other in {"send", "publish", "subscribe", "administer", "provide"} - {right}:
         assert error(await rig.ask(rig.endpoint(other), op))[0] == "forbidden"
-    rig.endpoint(right).say(op)
-    await rig.tick()
-    assert (await rig.ask(rig.endpoint(right), op)).ok is (not isinstance(op, Delete))
+    assert (await rig.ask(rig.endpoint(right), op)).ok
 
 
 @on_loop

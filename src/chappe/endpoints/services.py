@@ -23,7 +23,6 @@ from chappe.wire.ops import (
     ClientOp,
     Op,
     PayloadOp,
-    Presence,
     Provide,
     Reply,
     Request,
@@ -66,6 +65,10 @@ class Services:
             Request: self.request,
             Respond: self.respond,
         }
+
+    def online(self, app: str, address: str) -> bool:
+        """Whether a service has a provider (H8)."""
+        return (app, address) in self._services
 
     def provide(self, session: Session, op: Provide) -> None:
         """Let a session take requests, and make the service if it is the first; raises
@@ -126,12 +129,6 @@ class Services:
             raise Unreachable("request: whoever asked is gone")
         self._answer(call, requester, reply)
         self._ok(session, op)
-
-    def presence(self, session: Session, op: Presence) -> None:
-        """Tell whether a service has a provider (H8)."""
-        if op.id is not None:
-            online = (session.app.name, op.to) in self._services
-            self._hub.answer(session, Reply(id=op.id, ok=True, online=online))
 
     def session_closed(self, session: Session) -> None:
         """Forget what a session asked, and let others take what it was asked."""

@@ -16,19 +16,7 @@ from chappe.endpoints.permission import check_kind, permit
 from chappe.endpoints.workqueue import WorkQueue
 from chappe.errors import BadRequest, Overload, RequestError, Unreachable
 from chappe.message import Message
-from chappe.wire.ops import (
-    Ack,
-    ClientOp,
-    Consume,
-    Create,
-    Delete,
-    Fetch,
-    Nack,
-    Op,
-    Presence,
-    Reply,
-    Send,
-)
+from chappe.wire.ops import Ack, ClientOp, Consume, Fetch, Nack, Op, Reply, Send
 
 if TYPE_CHECKING:
     from chappe.hub.hub import Hub
@@ -60,8 +48,6 @@ class WorkQueues:
             Consume: self.consume,
             Ack: self.ack,
             Nack: self.nack,
-            Create: self.create_for,
-            Delete: self.delete_for,
         }
 
     def get(self, app: str, address: str) -> WorkQueue | None:
@@ -145,27 +131,6 @@ class WorkQueues:
         self._ok(session, op)
         item.queue.give_back(item, self._timer.time())
         self._alarm.set()
-
-    def create_for(self, session: Session, op: Create) -> None:
-        """Make a queue for an administrator; raises RequestError."""
-        permit(session.grant.administer, "administer", op.to)
-        check_kind(op.to, "queue")
-        self.create(session.app.name, op.to, QueueOptions.of(op))
-        self._ok(session, op)
-
-    def delete_for(self, session: Session, op: Delete) -> None:
-        """Remove a queue for an administrator; raises RequestError."""
-        permit(session.grant.administer, "administer", op.to)
-        check_kind(op.to, "queue")
-        if not self.delete(session.app.name, op.to):
-            raise _unmade(op.to)
-        self._ok(session, op)
-
-    def presence(self, session: Session, op: Presence) -> None:
-        """Tell whether a queue exists (H8)."""
-        if op.id is not None:
-            online = (session.app.name, op.to) in self._queues
-            self._hub.answer(session, Reply(id=op.id, ok=True, online=online))
 
     def session_closed(self, session: Session) -> None:
         """Give what a session had not acknowledged to the next."""
