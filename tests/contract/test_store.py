@@ -18,7 +18,7 @@ from chappe.store.store import Store
 from chappe.store.url import open_store
 from tests.loop import on_loop
 from tests.node.keeper_process import KeeperProcess
-from tests.store.server import PrivateRedis
+from tests.servers import RedisServer
 
 Opening = Callable[[], Store]
 
@@ -42,14 +42,6 @@ KEYS = [
 VALUES = [b"", b"\0", bytes(range(256)), b"\xff\xfe", b"0", b"x" * 200_000]
 
 
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    server = PrivateRedis(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.kill()
-
-
 _numbers = count()
 
 
@@ -71,8 +63,8 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Opening:
         return keeper.store
     if request.param == "sqlite":
         return lambda: open_store("sqlite:", tmp_path)
-    server: PrivateRedis = request.getfixturevalue("redis_server")
-    url = f"{server.url}?prefix=test{next(_numbers)}"
+    server: RedisServer = request.getfixturevalue("redis_server")
+    url = f"{server.url}/?prefix=test{next(_numbers)}"
     return lambda: open_store(url, tmp_path)
 
 

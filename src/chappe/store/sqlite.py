@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -62,7 +63,7 @@ class _Job(NamedTuple):
 
 
 class SqliteStore:
-    """Tables in a file; used from one event loop.
+    """Tables in a file; used from one event loop at a time.
 
     Raises ConfigError when the file cannot be opened: it is locked, corrupt, of something else or
     of a later version.
@@ -192,13 +193,12 @@ class SqliteStore:
 
     def _carry_out(self, jobs: list[_Job]) -> list[Any]:
         """Do all jobs in one transaction; an outcome is a result or a StorageError."""
-        transaction = any(job.writes for job in jobs)
+        writes = any(job.writes for job in jobs)
         try:
-            if transaction:
-                self._connection.execute("BEGIN IMMEDIATE")
+            # Reads alone need one too: another process must not write between two of their keys.
+            self._connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             outcomes = [self._outcome(job) for job in jobs]
-            if transaction:
-                self._connection.execute("COMMIT")
+            self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -228,13 +228,15 @@ class SqliteStore:
 
 def _tell(jobs: list[_Job], outcomes: list[Any]) -> None:
     """Hand outcomes to the loop, all in one call."""
-    # The loop may be gone by now, and nobody waiting.
-    with suppress(RuntimeError):
-        jobs[0].future.get_loop().call_soon_threadsafe(_resolve, jobs, outcomes)
+    told = zip(jobs, outcomes, strict=True)
+    for loop, group in groupby(told, lambda pair: pair[0].future.get_loop()):
+        # The loop may be gone by now, and nobody waiting.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, list(group))
 
 
-def _resolve(jobs: list[_Job], outcomes: list[Any]) -> None:
-    for job, outcome in zip(jobs, outcomes, strict=True):
+def _resolve(told: list[tuple[_Job, Any]]) -> None:
+    for job, outcome in told:
         if job.future.done():
             continue
         if isinstance(outcome, StorageError):
