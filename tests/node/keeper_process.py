@@ -10,8 +10,8 @@ from pathlib import Path
 
 from chappe.node.child import Child, Cord
 from chappe.node.keeper.keeper import SOCKET, keep, keeper_socket
+from chappe.node.keeper.kept import kept_registry
 from chappe.node.keeper.line import Line
-from chappe.node.worker import kept_registry
 from chappe.registry.options import RegistryOptions
 from chappe.registry.registry import Registry
 from chappe.store.keeper import KeeperStore

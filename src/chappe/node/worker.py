@@ -10,17 +10,10 @@ import structlog
 import uvloop
 
 from chappe.node.child import SIGNALS, Cord, Report
-from chappe.node.keeper.line import Line
+from chappe.node.keeper.kept import kept_registry, kept_store
 from chappe.node.node import Node
 from chappe.node.options import NodeOptions
 from chappe.node.parts import Parts
-from chappe.registry.agreement import Agreement
-from chappe.registry.keeper import KeeperLedger
-from chappe.registry.options import DEFAULTS, RegistryOptions
-from chappe.registry.registry import Registry
-from chappe.registry.roster import Roster
-from chappe.registry.session import Session
-from chappe.store.keeper import KeeperStore
 
 _ORDERS = SIGNALS - {signal.SIGCHLD}
 
@@ -53,7 +46,7 @@ async def _work(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     parts = Parts(
         registry=kept_registry(keeper) if "registry" in kept else None,
-        store=KeeperStore(Line(keeper)) if "store" in kept else None,
+        store=kept_store(keeper) if "store" in kept else None,
         secret=secret if "registry" in kept else None,
         shared_ports=True,
     )
@@ -67,11 +60,3 @@ async def _work(
     for number in _ORDERS:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-
-
-def kept_registry(keeper: Path, options: RegistryOptions = DEFAULTS) -> Registry:
-    """Make the registry of the keeper at a socket; nothing is connected before its first use."""
-    line = Line(keeper, timeout_s=options.timeout_s)
-    session = Session(KeeperLedger(line, options.lease_s), users=2)
-    poll_s = options.poll_s
-    return Registry("memory", Roster(session, poll_s), Agreement(session, poll_s))

@@ -69,7 +69,7 @@ class KeeperLedger:
 
     async def end(self, session: str) -> None:
         """End a session and all that it holds."""
-        await self._ask("ledger.end", session, again=True)
+        await self._ask("ledger.end", session)
 
     async def enter(self, session: str, member: Member) -> Member | None:
         """Enter a member, or give the one that is there instead."""
@@ -78,11 +78,11 @@ class KeeperLedger:
 
     async def withdraw(self, session: str, name: str) -> None:
         """Remove a member if this session entered it."""
-        await self._ask("ledger.withdraw", session, name, again=True)
+        await self._ask("ledger.withdraw", session, name)
 
     async def members(self) -> MembersFound:
         """Look who is there."""
-        members, fresh_s = await self._ask("ledger.members", again=True)
+        members, fresh_s = await self._ask("ledger.members")
         return MembersFound(msgspec.convert(members, dict[str, Member]), fresh_s)
 
     async def next_id(self, path: str) -> int:
@@ -91,7 +91,7 @@ class KeeperLedger:
 
     async def get(self, path: str, *, watch: bool = False) -> Versioned | None:
         """Read a value; the keeper rings for all paths, watched or not."""
-        found = await self._ask("ledger.get", path, again=True)
+        found = await self._ask("ledger.get", path)
         return None if found is None else Versioned(*found)
 
     async def put(self, path: str, value: bytes, version: int | None) -> Versioned:
@@ -108,7 +108,7 @@ class KeeperLedger:
 
     async def free(self, session: str, path: str, tag: str) -> None:
         """Give a lease back if it is held under this session and tag."""
-        await self._ask("ledger.free", session, path, tag, again=True)
+        await self._ask("ledger.free", session, path, tag)
 
     async def sit(self, session: str, path: str, tag: str, value: bytes) -> int:
         """Take the next seat in a row; raises SessionOver."""
@@ -116,11 +116,11 @@ class KeeperLedger:
 
     async def rise(self, session: str, path: str, tag: str) -> None:
         """Free the seat that was taken under this session and tag, if any."""
-        await self._ask("ledger.rise", session, path, tag, again=True)
+        await self._ask("ledger.rise", session, path, tag)
 
     async def seats(self, path: str) -> SeatsFound:
         """Look which seats are taken."""
-        seats, fresh_s = await self._ask("ledger.seats", path, again=True)
+        seats, fresh_s = await self._ask("ledger.seats", path)
         return SeatsFound(dict(seats), fresh_s)
 
     def _ring(self, path: str | None) -> None:
@@ -129,8 +129,9 @@ class KeeperLedger:
         else:
             self.bell.ring(path)
 
-    async def _ask(self, method: str, *arguments: Any, again: bool = False) -> Any:
+    async def _ask(self, method: str, *arguments: Any) -> Any:
         try:
-            return await self._line.ask(method, *arguments, again=again)
+            # Again, when a keeper goes: whatever it did for us went with it.
+            return await self._line.ask(method, *arguments, again=True)
         except OSError as error:
             raise ClusterError(f"keeper: {error}") from error

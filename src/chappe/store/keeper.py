@@ -19,6 +19,10 @@ class Line(Protocol):
         """Have a method carried out and give its result."""
         ...
 
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Have a method carried out, if the keeper is there; nobody waits for it."""
+        ...
+
     async def close(self) -> None:
         """Hang up."""
         ...
@@ -57,7 +61,7 @@ class KeeperStore:
                 page = await self._ask("store.more", scan)
         finally:
             if page:
-                await self._ask("store.stop", scan)
+                self._line.tell("store.stop", scan)
 
     async def clear(self, table: str, prefix: str = "") -> None:
         """Remove all keys that begin so."""
