@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from chappe.access.token import Key
+from chappe.endpoints.options import HookOptions
 from chappe.errors import CloseCode, ErrorCode
 from chappe.node.options import NodeOptions, Tls
 from chappe.wire.ops import CODES
@@ -128,7 +129,7 @@ def test_every_error_is_in_the_reference(code: ErrorCode) -> None:
 def options(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, object]]:
     for field in msgspec.structs.fields(kind):
         name = prefix + field.encode_name
-        if name in ("access", "hub", "http", "limits"):
+        if name in ("access", "hub", "http", "limits", "presence"):
             yield from options(field.type, f"{name}.")
         elif name == "tls":
             yield from options(Tls, "tls.")
@@ -145,6 +146,10 @@ def test_every_option_is_in_the_reference_with_its_default() -> None:
             assert f"| {default} |" in row
     for field in Key.__struct_fields__:
         assert f"`{field}`" in REFERENCE
+    for hook in msgspec.structs.fields(HookOptions):
+        (row,) = re.findall(rf"^\| `hooks.APP.{hook.name}` \|.*$", REFERENCE, re.MULTILINE)
+        if isinstance(hook.default, int | float) and not isinstance(hook.default, bool):
+            assert f"| {hook.default} |" in row
 
 
 def test_every_metric_is_in_the_reference(node: dict[str, str]) -> None:

@@ -13,6 +13,8 @@ import msgspec
 from chappe.access.token import Key
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.origin import LOOPBACK
+from chappe.endpoints.options import HookOptions
+from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
 from chappe.ids import NODE_MAX
@@ -72,6 +74,9 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hub: HubOptions = HubOptions()
     http: HttpOptions = HttpOptions()
     limits: Limits = Limits()
+    presence: PresenceOptions = PresenceOptions()
+    # By app: whom to tell who is gone and who came.
+    hooks: dict[str, HookOptions] = {}
 
     def __post_init__(self) -> None:
         for name in ("port", "http_port", "tcp_port"):
@@ -116,7 +121,8 @@ def load_options(
     """Build the options; later sources win. Raises ConfigError naming the option."""
     values: dict[str, Any] = _read(file) if file else {}
     names = [f.encode_name for f in msgspec.structs.fields(NodeOptions)]
-    scalars = {n for n in names if n not in ("tls", "access", "hub", "http", "limits")}
+    sections = ("tls", "access", "hub", "http", "limits", "presence", "hooks")
+    scalars = {n for n in names if n not in sections}
     for name in scalars:
         text = environment.get(ENVIRONMENT_PREFIX + name.upper())
         if text is not None:
