@@ -176,6 +176,7 @@ class Directory:
         self._ledger.note(record)
         if self.on_change is not None:
             self.on_change(record)
+        self._tell(record)
         return record
 
     def _take(self, record: Record) -> bool:
@@ -191,6 +192,7 @@ class Directory:
             self.refused += 1
             return False
         self._set(record, before)
+        self._tell(record)
         return True
 
     def _set(self, record: Record, before: Record | None) -> None:
@@ -201,7 +203,6 @@ class Directory:
         self._count(record, 1)
         if record.until_ms:
             self._end(record)
-        self._tell(record)
         while len(self._tombstones) > self._options.tombstones_max:
             self._drop(*next(iter(self._tombstones)))
 
@@ -245,8 +246,12 @@ class Directory:
             self._tell(msgspec.structs.replace(record, value=None))
 
     def _tell(self, record: Record) -> None:
+        standing = self.record(record.app, record.address)
         for callback in self._subscribers.get(record.kind, ()):
             callback(record)
+            if self.record(record.app, record.address) is not standing:
+                # That one changed it again, and all have heard of that.
+                return
 
     def _check_room(self, app: str) -> None:
         if self._live.get(app, 0) >= self._options.app_records_max:
