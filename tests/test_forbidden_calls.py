@@ -63,6 +63,8 @@ OWNERS = {
     "chappe/edge/acceptor.py": {"socket."},
     # Reads key files once, when it is made.
     "chappe/access/token.py": {"read_bytes"},
+    # Reads the cluster's secret once, for whoever wires a mesh.
+    "chappe/cluster/options.py": {"read_bytes"},
     # Reads secret files once, when it is made.
     "chappe/endpoints/callback.py": {"read_bytes"},
     # Chooses the machine's own randomness where its caller gives none.

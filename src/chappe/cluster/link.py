@@ -55,6 +55,10 @@ class LinkState(Enum):
 class LinkKeeper(Protocol):
     """Who keeps the links: the mesh."""
 
+    def arrived(self, link: Link) -> None:
+        """Somebody has connected, and has yet to prove who it is."""
+        ...
+
     def judge(self, link: Link) -> None:
         """The peer is proven; raises Refused when this link may not come up all the same."""
         ...
@@ -194,9 +198,12 @@ class Link(WSListener):
         self._transport = transport
         self.address = peer_of(transport)
         transport.set_write_buffer_limits(high=self._options.write_bytes_max)
-        self._timer = self._loop.call_later(self._options.handshake_timeout_s, self._too_slow)
         if self.state is LinkState.DOWN:
             transport.abort()
+            return
+        self._timer = self._loop.call_later(self._options.handshake_timeout_s, self._too_slow)
+        if not self.dialled:
+            self._keeper.arrived(self)
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         if isinstance(self.handshake, Dialling):

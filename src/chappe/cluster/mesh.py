@@ -163,12 +163,12 @@ class Mesh:
         try:
             await self._membership.join(self.me)
         except (ClusterError, asyncio.CancelledError):
-            self._listener.close()
+            self._stop_listening()
             raise
         self._watching = self._start_task(self._watch())
 
     async def stop(self) -> None:
-        """Leave, say goodbye on every link, and stop."""
+        """Leave, say goodbye on every link, and stop; a second time it does nothing more."""
         self._stopping = True
         tasks = [task for _, task in self._diallers.values()]
         if self._watching is not None:
@@ -177,8 +177,7 @@ class Mesh:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._diallers.clear()
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
         try:
             await self._membership.leave()
         except ClusterError as error:
@@ -189,7 +188,13 @@ class Mesh:
         for stranger in list(self._strangers):
             stranger.abandon()
         if links:
-            await asyncio.wait([link.closed for link in links])
+            patience_s = 2 * self._options.link.close_timeout_s
+            await asyncio.wait([link.closed for link in links], timeout=patience_s)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     def linked(self, name: str) -> Link | None:
         """The link to that node that is up."""
@@ -242,16 +247,20 @@ class Mesh:
             await self._dial(factory, host, port, context, name)
             assert protocol is not None
             await protocol.opened()
-            await link.settled
+            # Shielded: a dial that is given up must not cancel what the link has yet to say.
+            await asyncio.shield(link.settled)
 
     def _accept(self) -> LinkProtocol:
         options = self._options.link
-        while len(self._strangers) >= options.strangers_max:
-            # A node that is quick must come in past any number that say nothing.
-            next(iter(self._strangers)).end("crowded", "too many strangers at once")
         link = Link(self._setting, Accepting(self._credentials, self._entropy(NONCE_BYTES)))
-        self._strangers[link] = None
         return LinkProtocol(link, None, options.frame_bytes_max, options.handshake_timeout_s)
+
+    def arrived(self, link: Link) -> None:
+        """Somebody has connected; when there are too many, the one that waits longest goes."""
+        while len(self._strangers) >= self._options.link.strangers_max:
+            # So a node, which is quick, comes in past any number that say nothing.
+            next(iter(self._strangers)).end("crowded", "too many strangers at once")
+        self._strangers[link] = None
 
     def judge(self, link: Link) -> None:
         """Decide whether a proven link may come up; raises Refused."""
