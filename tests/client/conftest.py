@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -19,13 +18,10 @@ from chappe.edge.acceptor import AcceptCounters, Acceptor
 from chappe.edge.origin import Origins
 from chappe.edge.tcp import TcpConnection
 from chappe.edge.websocket import WebSocketEdge
-from chappe.events.recorder import CountingRecorder
 from chappe.hub.grant import Authenticator
-from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
 from chappe.hub.session import Session
-from chappe.ids import Snowflake
-from chappe.wire.limits import Limits
+from tests.hubs import make_hub
 
 QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.05}
 EDGES = ("websocket-packed", "websocket-text", "tcp")
@@ -45,15 +41,8 @@ class Service:
     def start(self) -> None:
         """Begin to serve; again on the same ports after `stop`."""
         loop = asyncio.get_running_loop()
-        self.hub = Hub(
-            loop=loop,
-            clock=self._clock,
-            ids=Snowflake(0, self._clock.wall_ms),
-            entropy=os.urandom,
-            authenticator=self._authenticator,
-            recorder=CountingRecorder(),
-            options=self._options,
-            limits=Limits(),
+        self.hub = make_hub(
+            loop, self._clock, authenticator=self._authenticator, options=self._options
         )
         self.hub.start()
         edge = WebSocketEdge(self.hub, Origins([], loopback=True), loop=loop)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from chappe.wire.ops import Hello, Op, Ping, Pong, Reply
 from chappe.wire.packed import Splitter, encode_op, frame, read_client_ops
+
+T = TypeVar("T", bound=Op)
 
 
 class Peer(asyncio.Protocol):
@@ -41,7 +43,9 @@ class Peer(asyncio.Protocol):
     def _take(self, op: Op) -> None:
         if isinstance(op, Hello):
             if self._port.greets:
-                self.say(Reply(op.id or 0, True, session="s", heartbeat_s=self._port.heartbeat_s))
+                greeting = Reply(op.id or 0, True, session="s", as_=self._port.as_ or op.as_)
+                greeting.heartbeat_s = self._port.heartbeat_s
+                self.say(greeting)
         elif isinstance(op, Ping):
             self.pings += 1
             if self._port.beats:
@@ -53,12 +57,22 @@ class Peer(asyncio.Protocol):
         """Send ops."""
         self.transport.write(b"".join(frame(encode_op(op)) for op in ops))
 
+    def answer(self, op: Any, **fields: Any) -> None:
+        """Reply to an op, ok unless told otherwise."""
+        self.say(Reply(op.id, **{"ok": True, **fields}))
+
     async def heard(self, count: int) -> list[Op]:
         """Wait until that many ops have come."""
         while len(self.ops) < count:
             self.more.clear()
             await self.more.wait()
         return self.ops
+
+    async def next(self, kind: type[T]) -> T:
+        """Wait for the next op, which is of that kind, and take it off the list."""
+        op = (await self.heard(1)).pop(0)
+        assert isinstance(op, kind), op
+        return op
 
 
 class Port:
@@ -70,6 +84,8 @@ class Port:
         self.greets = greets
         self.peers: list[Peer] = []
         self.url = ""
+        # Who the hub takes clients for, if not for whom they say.
+        self.as_ = ""
 
     @property
     def peer(self) -> Peer:

@@ -7,17 +7,12 @@ import os
 
 import pytest
 
-from chappe.access.dev import DevAuthenticator
-from chappe.access.token import TokenAuthenticator
 from chappe.client import Client, ClientOptions, connect
 from chappe.edge.tcp import TcpConnection
 from chappe.errors import ChappeError
-from chappe.events.recorder import CountingRecorder
 from chappe.hub.hub import Hub
-from chappe.hub.options import HubOptions
-from chappe.ids import Snowflake
 from chappe.simulation import Faults, Simulation, seeds
-from chappe.wire.limits import Limits
+from tests.hubs import make_hub
 
 HUB, PORT = "hub", 7402
 SEEDS = 500 if os.environ.get("CHAPPE_PROOF") == "full" else 20
@@ -61,16 +56,7 @@ class Run:
 
     def _hub(self) -> Hub:
         simulation = self.simulation
-        hub = Hub(
-            loop=simulation.loop,
-            clock=simulation.clock,
-            ids=Snowflake(0, simulation.clock.wall_ms),
-            entropy=simulation.entropy,
-            authenticator=DevAuthenticator(TokenAuthenticator([], simulation.clock)),
-            recorder=CountingRecorder(),
-            options=HubOptions(),
-            limits=Limits(),
-        )
+        hub = make_hub(simulation.loop, simulation.clock, entropy=simulation.entropy)
         hub.start()
         return hub
 

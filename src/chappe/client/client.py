@@ -215,11 +215,14 @@ class Client:
 
     async def unsubscribe(self, topic: str, *, as_: str | None = None) -> None:
         """Receive no more of a topic, as oneself or as an avatar."""
-        remove = self._conversation.subscriptions.remove
-        # Whatever becomes of the request, it is not wanted after a reconnect.
-        remove(topic, as_)
+        subscriptions = self._conversation.subscriptions
         op = Unsubscribe(to=check_text(topic), as_=as_)
-        await self._asking.ask(op, lambda reply: remove(topic, as_))
+        # Whatever becomes of the request, it is not wanted after a reconnect.
+        subscriptions.remove(topic, as_)
+        try:
+            await self._asking.ask(op, lambda reply: subscriptions.remove(topic, as_))
+        finally:
+            subscriptions.sweep(topic)
 
     def position(self, topic: str) -> Position | None:
         """The place of the last message taken from a topic, to be kept for `since`.

@@ -50,6 +50,7 @@ class Subscription:
     def refused(self, error: RequestError) -> Notice:
         """The hub did not subscribe it again."""
         self._all.remove(self.topic, self.as_)
+        self._all.sweep(self.topic)
         return Unsubscribed(self.topic, error, self.as_)
 
 
@@ -78,11 +79,10 @@ class Subscriptions:
         self.wanted.setdefault(subscription.topic, {})[subscription.as_] = subscription
 
     def remove(self, topic: str, as_: str | None) -> None:
-        """Want a topic no more, as one identity."""
+        """Want a topic no more, as one identity; to be swept once nothing more of it can come."""
         identities = self.wanted.get(topic)
         if identities is not None and identities.pop(as_, None) is not None and not identities:
             del self.wanted[topic]
-        self.sweep(topic)
 
     def sweep(self, topic: str) -> None:
         """Forget how far one had come in a topic that nobody wants and of which nothing waits."""
