@@ -322,8 +322,8 @@ async def test_to_remove_a_queue_answers_who_waits_there() -> None:
     assert "removed" in reason
     assert recorder.drops == {"queue_removed": 1}
     assert error(await rig.ask(worker, Ack(id=3, message=got[0].message)))[0] == "protocol"
-    rig.hub.close(worker.session, CloseCode.NORMAL, "")
     assert rig.queues._visited == {}
+    rig.hub.close(worker.session, CloseCode.NORMAL, "")
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ class Service:
         return provider
 
     def _may_repeat(self, call: Call) -> bool:
-        return call.idempotent and self.active > 0 and call.attempts < self._limits.attempts_max
+        return call.idempotent and call.attempts < self._limits.attempts_max
 
     def _wait_in_front(self, call: Call) -> None:
         self._waiting[call.id] = call

@@ -191,9 +191,9 @@ class WorkQueue:
         return consumer
 
     def _queue_up(self, consumer: Consumer) -> None:
-        """Put a consumer with credit at the end of the line, unless it stands there or is gone."""
-        here = self._consumers.get(consumer.session) is consumer
-        if here and consumer.wants and consumer not in self._line:
+        """Put a consumer with credit at the end of the line, unless it stands there; one that is
+        gone has none."""
+        if consumer.wants and consumer not in self._line:
             self._line[consumer] = None
 
     def _hand_out(self, now: float) -> None:
