@@ -74,7 +74,10 @@ OWNERS = {
     # Kazoo has threads, and waits for them when it stops.
     "chappe/registry/kazoo_client.py": {"run_in_executor"},
     # The threads that give other threads a loop to call.
-    "chappe/blocking.py": {"threading.", "concurrent.futures.", "asyncio.run"},
+    "chappe/blocking/background.py": {"threading.", "concurrent.futures.", "asyncio.run"},
+    "chappe/blocking/client.py": {"threading."},
+    # The threads in which a service's handlers may block.
+    "chappe/blocking/handler.py": {"concurrent.futures.", "run_in_executor"},
     # The one thread that waits for the disk.
     "chappe/store/sqlite.py": {"threading."},
 }

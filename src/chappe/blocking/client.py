@@ -1,95 +1,33 @@
-"""The blocking face of the client: the same methods without `await`.
-
-    with chappe.blocking.connect("ws://127.0.0.1:7400/ws", as_="user:alice") as alice:
-        alice.send("user:bob", "hello")
-        for message in alice:
-            print(message.sender, message.data)
-
-One background thread with an event loop of its own serves a client, which any number of threads may
-use at once. `on_notice` and a token function are called in that thread.
-"""
+"""The client without `await`."""
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import ssl
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from chappe import client as asynchronous
-from chappe.client.client import Published
+from chappe.blocking.background import Background
+from chappe.blocking.handler import Handler, Pool
+from chappe.blocking.item import Consumer, Item
+from chappe.client import ClientOptions, Message, Position, Published
 from chappe.client.connection import OnNotice
 from chappe.client.identity import Token
-from chappe.client.options import ClientOptions
-from chappe.errors import CloseCode, ConnectionClosed
-from chappe.message import Message
-
-T = TypeVar("T")
-
-# How long calls of other threads may take to learn that the client was closed.
-_FAREWELL_S = 1.0
-
-
-class _Background:
-    """An event loop in a thread, which runs until it is stopped."""
-
-    def __init__(self) -> None:
-        self._started: concurrent.futures.Future[asyncio.AbstractEventLoop] = (
-            concurrent.futures.Future()
-        )
-        # A daemon: a client that was never closed does not keep its program from ending.
-        self._thread = threading.Thread(target=self._run, name="chappe-client", daemon=True)
-        self._thread.start()
-        self._loop = self._started.result()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the loop and wait for it; interrupting the wait cancels it."""
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise _closed() from None
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise _closed() from None
-        finally:
-            if not future.done():
-                future.cancel()
-
-    def stop(self) -> None:
-        """End the loop and its thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
-        self._started.set_result(asyncio.get_running_loop())
-        await self._stop.wait()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others, timeout=_FAREWELL_S)
-
-
-def _closed() -> ConnectionClosed:
-    return ConnectionClosed(CloseCode.NORMAL, "closed by this client")
+from chappe.errors import ConnectionClosed
 
 
 class Client:
     """One endpoint's connection to a hub; see `chappe.client.Client` for what each method does."""
 
-    def __init__(self, background: _Background, client: asynchronous.Client) -> None:
+    def __init__(self, background: Background, client: asynchronous.Client) -> None:
         self._background = background
         self._client = client
         self._closing = threading.Lock()
         self._closed = False
+        self._pools: dict[str, Pool] = {}
 
     def send(self, to: str | Sequence[str], data: Any) -> str:
         """Send to one endpoint, or to each of a list; return the message's id."""
@@ -106,13 +44,81 @@ class Client:
         """
         self._background.call(self._post(to, data))
 
-    def subscribe(self, topic: str) -> None:
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        as_: str | None = None,
+        recover: bool = True,
+        since: Position | tuple[str, int] | None = None,
+    ) -> bool:
         """Receive what is published to a topic, also after a reconnect."""
-        self._background.call(self._client.subscribe(topic))
+        return self._background.call(
+            self._client.subscribe(topic, as_=as_, recover=recover, since=since)
+        )
 
-    def unsubscribe(self, topic: str) -> None:
-        """Receive no more of a topic."""
-        self._background.call(self._client.unsubscribe(topic))
+    def unsubscribe(self, topic: str, *, as_: str | None = None) -> None:
+        """Receive no more of a topic, as oneself or as an avatar."""
+        self._background.call(self._client.unsubscribe(topic, as_=as_))
+
+    def position(self, topic: str) -> Position | None:
+        """The place of the last message taken from a topic, to be kept for `since`."""
+        return self._background.call(self._position(topic))
+
+    def add_avatar(self, avatar: str, user: str) -> None:
+        """Give a user another address; for avatar managers."""
+        self._background.call(self._client.add_avatar(avatar, user))
+
+    def remove_avatar(self, avatar: str) -> None:
+        """Take an address from its user; for avatar managers and for the user."""
+        self._background.call(self._client.remove_avatar(avatar))
+
+    def create(self, address: str, **options: Any) -> None:
+        """Make a topic or a work queue with options of its own; for administrators."""
+        self._background.call(self._client.create(address, **options))
+
+    def delete(self, address: str) -> None:
+        """Remove a topic's options, or a work queue with all it holds; for administrators."""
+        self._background.call(self._client.delete(address))
+
+    def fetch(self, queue: str, n: int = 1, *, wait_s: float = 0.0) -> list[Item]:
+        """Take up to `n` items from a work queue: those there are, or else the first that come."""
+        items = self._background.call(self._client.fetch(queue, n, wait_s=wait_s))
+        return [Item(self._background, item) for item in items]
+
+    def consume(self, queue: str, *, credit: int = 10) -> Consumer:
+        """Let a work queue push items, up to `credit` unacknowledged ones; iterate over it."""
+        return Consumer(self._background, self._background.call(self._consume(queue, credit)))
+
+    def provide(self, service: str, handler: Handler, *, concurrency: int = 16) -> None:
+        """Answer a service's requests with a function, which runs in threads of its own.
+
+        At most `concurrency` run at a time. Closing the client waits for them for a moment; one
+        that goes on for longer keeps its thread until it returns.
+        """
+        pool = Pool(handler, concurrency)
+        try:
+            self._background.call(
+                self._client.provide(service, pool.answer, concurrency=concurrency)
+            )
+            self._pools[service] = pool
+        finally:
+            if self._pools.get(service) is not pool:
+                pool.close()
+
+    def unprovide(self, service: str) -> None:
+        """Answer no more of a service's requests than were handed over already."""
+        self._background.call(self._client.unprovide(service))
+        # Its threads go with the last of them: nothing more is put into the pool.
+        self._pools.pop(service, None)
+
+    def request(
+        self, service: str, data: Any, *, timeout_s: float | None = None, idempotent: bool = False
+    ) -> Any:
+        """Ask a service and return the data of its response."""
+        return self._background.call(
+            self._client.request(service, data, timeout_s=timeout_s, idempotent=idempotent)
+        )
 
     def presence(self, address: str) -> bool:
         """Tell whether an endpoint is online."""
@@ -146,6 +152,8 @@ class Client:
                 self._background.call(self._client.close())
             finally:
                 self._background.stop()
+                for pool in self._pools.values():
+                    pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +168,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Who this client said it is."""
+        """Who the hub takes this client for."""
         return self._client.address
 
     @property
@@ -187,6 +195,12 @@ class Client:
     def reconnects(self) -> int:
         """How often the client came back."""
         return self._client.reconnects
+
+    async def _position(self, topic: str) -> Position | None:
+        return self._client.position(topic)
+
+    async def _consume(self, queue: str, credit: int) -> asynchronous.Consumer:
+        return self._client.consume(queue, credit=credit)
 
     async def _post(self, to: str | Sequence[str], data: Any) -> None:
         await self._client.drained()
@@ -219,7 +233,7 @@ def connect(
     async def opened() -> asynchronous.Client:
         return await connecting
 
-    background = _Background()
+    background = Background()
     client: asynchronous.Client | None = None
     try:
         client = background.call(opened())
