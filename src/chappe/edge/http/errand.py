@@ -47,11 +47,12 @@ def admit(
 class Errand:
     """The sink of a session that lasts for one op: nothing is written to it."""
 
-    __slots__ = ("ended", "session")
+    __slots__ = ("asking", "ended", "session")
 
     session: Session
 
     def __init__(self) -> None:
+        self.asking = 0
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write(self, data: bytes) -> None:

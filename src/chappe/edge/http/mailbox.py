@@ -33,7 +33,16 @@ class Line(Protocol):
 class Mailbox:
     """Where a session's bytes wait for their reader; one at a time, the latest wins."""
 
-    __slots__ = ("_hub", "_items", "_streaming", "_taker", "connection", "ended", "session")
+    __slots__ = (
+        "_hub",
+        "_items",
+        "_streaming",
+        "_taker",
+        "asking",
+        "connection",
+        "ended",
+        "session",
+    )
 
     session: Session
 
@@ -42,6 +51,7 @@ class Mailbox:
         self._items: list[bytes] = []
         self._taker: asyncio.Future[None] | None = None
         self._streaming = False
+        self.asking = 0
         self.connection: Line | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -83,11 +93,11 @@ class Mailbox:
             self._wake()
 
     def ping(self) -> None:
-        """A reader that waits is as good as an answer: its connection takes bytes."""
-        if self._taker is not None:
+        """A request that waits is as good as an answer: its connection takes bytes."""
+        if self._taker is not None or self.asking:
             self.session.beats_missed = 0
-            if self._streaming:
-                self._wake()
+        if self._taker is not None and self._streaming:
+            self._wake()
 
     def close(self, code: int, reason: str) -> None:
         self._items.append(self.session.encoding.op(Closed(code=code, reason=reason)))

@@ -29,6 +29,8 @@ class Asker(Protocol):
     """The sink of a session that asks."""
 
     session: Session
+    # How many of its ops are under way: each is a sign of life.
+    asking: int
 
     @property
     def ended(self) -> asyncio.Future[None]:
@@ -62,6 +64,7 @@ class Questions:
         op.id = next(self._ids)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[op.id] = answer
+        asker.asking += 1
         try:
             self._hub.receive(session, op)
             if not answer.done() and not session.closed:
@@ -71,6 +74,7 @@ class Questions:
             if answer.done():
                 return answer.result()
         finally:
+            asker.asking -= 1
             del self._asked[op.id]
         reason = "the session was closed meanwhile" if session.closed else "no answer in time"
         raise Overload(reason, outcome_unknown=True)
