@@ -79,6 +79,11 @@ class NodeProcess:
         self._told = True
         self._process.send_signal(signal.SIGTERM)
 
+    def interrupt(self) -> None:
+        """Ask it to drain as somebody at a terminal does; do not wait."""
+        self._told = True
+        self._process.send_signal(signal.SIGINT)
+
     @property
     def running(self) -> bool:
         """Whether the process has not ended yet; `stop` still says how it did."""

@@ -239,7 +239,7 @@ class Supervisor:
         ends = [other.child.end for other in self._posts() if other.child is not None]
         post.child = fork(post.life, post.filled, now, [*ends, *self._wake_ends, *post.foreign])
         post.filled += 1
-        self._selector.register(post.child.end, selectors.EVENT_READ, post.child)
+        self._selector.register(post.child.end, selectors.EVENT_READ, post)
         log.info("child.begun", child=post.name, pid=post.child.pid)
 
     def _bury(self, posts: list[Post]) -> list[Death]:
@@ -263,9 +263,17 @@ class Supervisor:
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
                 self._wakes.recv(4096)
-            elif not key.data.hear():
-                # It can be heard no more; how it ended is the signal's to tell.
-                self._selector.unregister(key.fileobj)
+            else:
+                self._hear(key.data)
+
+    def _hear(self, post: Post) -> None:
+        child = post.child
+        assert child is not None
+        if not child.hear():
+            # It can say no more; how it ended is for a signal to tell.
+            self._selector.unregister(child.end)
+        elif child.report is not None and child.report.failure is None:
+            log.info("child.ready", child=post.name, pid=child.pid)
 
     def _posts(self) -> list[Post]:
         return [*([self._keeper] if self._keeper else []), *self._workers]

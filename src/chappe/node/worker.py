@@ -20,6 +20,7 @@ _ORDERS = SIGNALS - {signal.SIGCHLD}
 
 def work(
     cord: Cord,
+    before: int,
     *,
     name: str,
     options: NodeOptions,

@@ -1,0 +1,224 @@
+"""Several processes on one port: each may die, and whoever is connected goes on (`--workers`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import chappe.blocking
+from chappe.blocking import Client
+from chappe.ids import NODE_MAX, SEQUENCE_BITS
+
+from .process import COMMAND, Api, NodeProcess
+
+CONFIG = "workers = 2\ndrain_s = 1.0\n"
+# Longer than anything here takes on a busy machine; nothing waits so long when all is well.
+WAIT_S = 60.0
+PORTS = ("--port", "0", "--http-port", "0", "--tcp-port", "0")
+
+
+class Workers(NodeProcess):
+    """`chappe serve --workers 2`, and its children by name."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, CONFIG)
+
+    def child(self, name: str, but: int = 0) -> int:
+        """The process that fills a place and is ready, once it is another than that."""
+        ready = re.compile(rf"child\.ready +child={name} pid=(\d+)")
+        for _ in waiting(f"{name} was not ready"):
+            pids = [int(pid) for pid in ready.findall(self.log())]
+            if pids and pids[-1] != but:
+                return pids[-1]
+        raise AssertionError
+
+    def children(self) -> list[int]:
+        """All that are alive now."""
+        pid = self._process.pid
+        return [int(pid) for pid in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def waiting(reason: str) -> Iterator[None]:
+    """Look again and again, for as long as it may take: what other processes do is no event."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.02)
+    raise AssertionError(reason)
+
+
+def gone(pids: list[int]) -> None:
+    """Wait until none of these processes is there, nor a zombie of one."""
+    for _ in waiting(f"some of {pids} are still there"):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+
+
+def on_each_worker(node: NodeProcess, stack: ExitStack) -> dict[int, Client]:
+    """Connect users until one is on each worker, whose number is part of the ids that it gives."""
+    clients: dict[int, Client] = {}
+    for attempt in range(200):
+        address = f"user:at-{attempt}"
+        client = chappe.blocking.connect(node.addresses["websocket"], as_=address)
+        client.subscribe("topic:all")
+        number = (int(client.send(address, "?")) >> SEQUENCE_BITS) & NODE_MAX
+        client.receive(WAIT_S)
+        if number in clients:
+            client.close()
+            continue
+        stack.callback(client.close)
+        clients[number] = client
+        if len(clients) == 2:
+            return clients
+    raise AssertionError("all connections went to one worker")
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    node = Workers(tmp_path)
+    yield node
+    node.stop()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a `chappe serve` that is to end by itself."""
+    return subprocess.run(
+        [COMMAND, "serve", "--dev", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+
+def test_one_ready_line_says_where_all_of_them_are(workers: Workers) -> None:
+    assert workers.addresses["workers"] == 2
+    assert set(workers.addresses) == {"websocket", "http", "tcp", "workers"}
+    assert len(workers.children()) == 3
+    api = Api(workers)
+    assert api.request("GET", "/readyz")[0] == 200
+    api.close()
+
+
+def test_clients_are_spread_over_the_workers(workers: Workers) -> None:
+    with ExitStack() as stack:
+        assert set(on_each_worker(workers, stack)) == {0, 1}
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_clients_go_on(workers: Workers) -> None:
+    with ExitStack() as stack:
+        clients = on_each_worker(workers, stack)
+        killed = workers.child("worker-1")
+        os.kill(killed, signal.SIGKILL)
+        replaced = workers.child("worker-1", but=killed)
+        assert replaced in workers.children()
+        for number, client in clients.items():
+            client.publish("topic:all", f"from {number}")
+        assert "end=SIGKILL" in workers.log()
+
+
+def test_a_worker_that_is_told_to_drain_is_replaced_too(workers: Workers) -> None:
+    drained = workers.child("worker-2")
+    os.kill(drained, signal.SIGTERM)
+    assert workers.child("worker-2", but=drained) in workers.children()
+
+
+def test_a_keeper_that_is_killed_is_replaced_and_the_workers_go_on(workers: Workers) -> None:
+    with ExitStack() as stack:
+        clients = on_each_worker(workers, stack)
+        before = set(workers.children())
+        killed = workers.child("keeper")
+        os.kill(killed, signal.SIGKILL)
+        replaced = workers.child("keeper", but=killed)
+        assert set(workers.children()) == before - {killed} | {replaced}
+        for client in clients.values():
+            client.publish("topic:all", "still here")
+            assert client.reconnects == 0
+
+
+def test_sigterm_ends_all_of_them_and_more_change_nothing(tmp_path: Path) -> None:
+    workers = Workers(tmp_path)
+    children = workers.children()
+    with chappe.blocking.connect(workers.addresses["websocket"], as_="user:here"):
+        while workers.running:
+            workers.terminate()
+            time.sleep(0.005)
+    workers.stop()
+    gone(children)
+    assert not (workers.data / "keeper.sock").exists()
+
+
+def test_an_interrupt_of_the_whole_group_is_one_clean_end(tmp_path: Path) -> None:
+    workers = Workers(tmp_path)
+    children = workers.children()
+    for pid in children:
+        os.kill(pid, signal.SIGINT)
+    workers.interrupt()
+    workers.stop()
+    gone(children)
+    # Nobody was taken for dead, and nobody was replaced.
+    assert "SIGINT" not in workers.log()
+
+
+def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    workers = Workers(tmp_path)
+    children = workers.children()
+    workers.kill()
+    gone(children)
+    # And whatever they held is free.
+    workers.start()
+    workers.stop()
+
+
+def test_a_port_that_is_somebody_elses_is_an_error_and_leaves_nobody(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        arguments = ["--workers", "2", *PORTS, "--tcp-port", port, "--data", str(tmp_path)]
+        ended = run(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
+    # Not even when the other shares its port with those like it.
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", int(port)))
+        other.listen()
+        assert run(*arguments).returncode == 2
+
+
+def test_a_data_folder_in_use_is_an_error(workers: Workers) -> None:
+    ended = run("--workers", "2", *PORTS, "--data", str(workers.data))
+    assert ended.returncode == 2
+    assert "is in use by another node" in ended.stderr
+
+
+def test_a_store_that_cannot_be_opened_is_told_and_leaves_nobody(tmp_path: Path) -> None:
+    (tmp_path / "chappe.db").write_bytes(b"this is no database" * 1000)
+    ended = run("--workers", "2", *PORTS, "--data", str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "file is not a database" in ended.stderr
+    begun = [int(pid) for pid in re.findall(r"child\.begun .*pid=(\d+)", ended.stderr)]
+    assert begun
+    gone(begun)
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "257", "two"])
+def test_a_number_of_workers_that_makes_no_sense_is_refused(tmp_path: Path, number: str) -> None:
+    ended = run(f"--workers={number}", *PORTS, "--data", str(tmp_path))
+    assert ended.returncode == 2
+    assert "workers" in ended.stderr
+
+
+def test_logs_say_which_process_it_was(tmp_path: Path) -> None:
+    workers = Workers(tmp_path)
+    workers.stop()
+    for name in ("worker-1", "worker-2"):
+        assert re.search(rf"drain\.end +process={name}", workers.log())
