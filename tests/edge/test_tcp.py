@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,16 +10,12 @@ from typing import Any
 
 import pytest
 
-from chappe.access.dev import DevAuthenticator
-from chappe.access.token import TokenAuthenticator
 from chappe.clock import SystemClock
 from chappe.edge.acceptor import AcceptCounters, Acceptor
 from chappe.edge.tcp import TcpConnection
 from chappe.errors import CloseCode
-from chappe.events.recorder import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
-from chappe.ids import Snowflake
 from chappe.wire.limits import Limits
 from chappe.wire.ops import (
     Closed,
@@ -36,6 +31,7 @@ from chappe.wire.ops import (
     Subscribe,
 )
 from chappe.wire.packed import Splitter, encode_op, encode_ops, frame, read_hub_ops
+from tests.hubs import make_hub
 from tests.loop import on_loop
 
 
@@ -86,16 +82,7 @@ async def serving(
     options: HubOptions | None = None, limits: Limits | None = None
 ) -> AsyncIterator[Service]:
     loop, clock = asyncio.get_running_loop(), SystemClock()
-    hub = Hub(
-        loop=loop,
-        clock=clock,
-        ids=Snowflake(0, clock.wall_ms),
-        entropy=os.urandom,
-        authenticator=DevAuthenticator(TokenAuthenticator([], clock)),
-        recorder=CountingRecorder(),
-        options=options or HubOptions(),
-        limits=limits or Limits(),
-    )
+    hub = make_hub(loop, clock, options=options, limits=limits)
     acceptor = Acceptor(loop, lambda: TcpConnection(hub), "127.0.0.1", 0, None, AcceptCounters())
     service = Service(hub, acceptor.port)
     try:

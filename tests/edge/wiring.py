@@ -12,16 +12,14 @@ from typing import Any
 
 import msgspec
 
-from chappe.access.dev import DevAuthenticator
-from chappe.access.token import TokenAuthenticator
 from chappe.clock import SystemClock
 from chappe.edge.origin import Origins
 from chappe.edge.websocket import WebSocketEdge
-from chappe.events.recorder import CountingRecorder
+from chappe.endpoints.application import Application
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
-from chappe.ids import Snowflake
 from chappe.wire.limits import Limits
+from tests.hubs import make_hub
 
 
 @dataclass
@@ -63,16 +61,8 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """A hub that lets everybody in, on a free port."""
     loop, clock = asyncio.get_running_loop(), SystemClock()
-    hub = Hub(
-        loop=loop,
-        clock=clock,
-        ids=Snowflake(0, clock.wall_ms),
-        entropy=os.urandom,
-        authenticator=DevAuthenticator(TokenAuthenticator([], clock)),
-        recorder=CountingRecorder(),
-        options=options or HubOptions(),
-        limits=limits or Limits(),
-    )
+    hub = make_hub(loop, clock, options=options, limits=limits)
+    Application.embedded(hub, loop)
     edge = WebSocketEdge(
         hub,
         Origins(origins, loopback=loopback),

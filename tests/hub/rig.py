@@ -10,6 +10,7 @@ import msgspec
 
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
+from chappe.endpoints.application import Application
 from chappe.events.recorder import CountingRecorder, Recorder
 from chappe.hub.grant import Authenticator
 from chappe.hub.hub import Hub
@@ -118,6 +119,7 @@ class Rig:
             options=options or HubOptions(),
             limits=limits or Limits(),
         )
+        self.application = Application.embedded(self.hub, asyncio.get_running_loop())
 
     def stranger(self, encoding: Encoding = STREAM) -> Endpoint:
         """A connection that has not said hello."""

@@ -8,16 +8,13 @@ from random import Random
 
 import msgspec
 
-from chappe.access.dev import DevAuthenticator
-from chappe.access.token import TokenAuthenticator
 from chappe.edge.tcp import TcpConnection
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions, Quota
-from chappe.ids import Snowflake
 from chappe.message import Message
 from chappe.simulation import Faults, Simulation, Trace
-from chappe.wire.limits import Limits
 from chappe.wire.ops import Presence
+from tests import hubs
 from tests.simulation.scripted_client import ScriptedClient
 
 HUB, PORT = "hub", 7402
@@ -79,16 +76,12 @@ class TracingRecorder:
 
 def make_hub(simulation: Simulation, recorder: TracingRecorder, options: HubOptions) -> Hub:
     """A hub on the simulated machine `hub`, listening with the TCP edge."""
-    clock = simulation.clock
-    hub = Hub(
-        loop=simulation.loop,
-        clock=clock,
-        ids=Snowflake(0, clock.wall_ms),
+    hub = hubs.make_hub(
+        simulation.loop,
+        simulation.clock,
         entropy=simulation.entropy,
-        authenticator=DevAuthenticator(TokenAuthenticator([], clock)),
         recorder=recorder,
         options=options,
-        limits=Limits(),
     )
     hub.start()
     simulation.network.listen(lambda: TcpConnection(hub), HUB, PORT, None)

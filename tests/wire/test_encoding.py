@@ -105,6 +105,7 @@ def expected(message: Message):
         "from_": message.sender,
         "to": message.to,
         "ts": message.ts_ms,
+        "offset": message.offset,
         "payload": payload,
     }
 

@@ -11,7 +11,7 @@ A user and a topic differ in one thing only: what was promised to a user may not
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from chappe.events.recorder import Recorder
 from chappe.hub.outbox import Outboxes, TopicFrames
@@ -28,6 +28,14 @@ RUN_MESSAGES_MAX = 512
 RUN_BYTES_MAX = 256 * 1024
 
 
+class Relay(Protocol):
+    """Another node, as a run sees it: where receivers may be, too."""
+
+    def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
+        """Take a run along; the list is the relay's from now on."""
+        ...
+
+
 class FanOut:
     """The run that is being gathered.
 
@@ -40,9 +48,12 @@ class FanOut:
         "_bytes",
         "_outboxes",
         "_recorder",
+        "_relays",
         "_sessions",
         "app",
+        "foreign",
         "messages",
+        "nodes",
         "promised",
         "sender",
         "to",
@@ -52,15 +63,31 @@ class FanOut:
         self._outboxes = outboxes
         self._recorder = recorder
         self._sessions: Collection[Session] = ()
+        self._relays: Collection[Relay] = ()
         self._bytes = 0
+        self.nodes = 0
+        self.foreign = False
         self.sender: Session | None = None
         self.app: App | None = None
         self.to = ""
         self.promised = False
         self.messages: list[Message] = []
 
-    def begin(self, app: App, to: str, sessions: Collection[Session], *, promised: bool) -> None:
-        """Start a run to these sessions, after ending the one before it."""
+    def begin(
+        self,
+        app: App,
+        to: str,
+        sessions: Collection[Session],
+        *,
+        promised: bool,
+        relays: Collection[Relay] = (),
+        foreign: bool = False,
+    ) -> None:
+        """Start a run to these sessions and nodes, after ending the one before it.
+
+        A foreign run came from another node, which knows of the others: messages of this node's own
+        sessions do not join it.
+        """
         if self.messages:
             self.settle()
         self.app = app
@@ -69,6 +96,9 @@ class FanOut:
         self.sender = None
         self._bytes = 0
         self._sessions = sessions
+        self._relays = relays
+        self.nodes = len(relays) + bool(sessions)
+        self.foreign = foreign
 
     def add(self, message: Message, sender: Session | None) -> None:
         """Take a message to the run's address from a session whose right to send there was checked.
@@ -89,6 +119,7 @@ class FanOut:
         self.app = None
         self.sender = None
         self._sessions = ()
+        self._relays = ()
 
     def settle(self) -> None:
         """Put what was gathered into the outboxes."""
@@ -96,14 +127,17 @@ class FanOut:
         messages, self.messages = self.messages, []
         assert self.app is not None
         app, sessions = self.app.name, self._sessions
+        for relay in self._relays:
+            relay.relay(app, messages, promised=self.promised)
         if self.promised:
             self._put_promised(messages, sessions)
             self._recorder.sent(app, messages)
         else:
-            self._put_droppable(messages, sessions)
+            self.put_droppable(messages, sessions)
             self._recorder.published(app, messages, len(sessions))
 
-    def _put_droppable(self, messages: list[Message], sessions: Collection[Session]) -> None:
+    def put_droppable(self, messages: list[Message], sessions: Collection[Session]) -> None:
+        """Put messages of a topic into outboxes, encoded once for all."""
         encoded = _Encoded(messages)
         dirty = self._outboxes.dirty
         for session in sessions:

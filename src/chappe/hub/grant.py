@@ -25,6 +25,10 @@ class Scope:
             isinstance(address, str) and address.startswith(self._prefixes)
         )
 
+    def patterns(self) -> list[str]:
+        """What it was made of, or means the same."""
+        return sorted(self._exact) + [f"{prefix}*" for prefix in self._prefixes]
+
     @property
     def everything(self) -> bool:
         """Whether no address is outside."""

@@ -9,7 +9,7 @@ outside, so that a simulation can own them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from chappe.clock import Clock
 from chappe.errors import (
@@ -28,12 +28,12 @@ from chappe.hub.grant import Authenticator, Grant
 from chappe.hub.heartbeat import Heartbeat
 from chappe.hub.options import HubOptions
 from chappe.hub.outbox import Outboxes
-from chappe.hub.requests import Requests
+from chappe.hub.requests import Handler, Requests
 from chappe.hub.session import Session, Sink
 from chappe.ids import Snowflake
 from chappe.wire.encoding import Encoding
 from chappe.wire.limits import Limits
-from chappe.wire.ops import Error, Hello, Malformed, Op, Reconnect
+from chappe.wire.ops import Error, Hello, Malformed, Op, Reconnect, Reply
 
 
 class Hub:
@@ -67,12 +67,25 @@ class Hub:
         # Sessions that have not said hello, oldest first, with the time they came.
         self._greeting: dict[Session, float] = {}
         self._left: asyncio.Future[None] | None = None
-        self.outboxes = Outboxes(options, recorder, self._ensure_tick, self.close)
+        self.outboxes = Outboxes(options, recorder, self.ensure_tick, self.close)
         self.fanout = FanOut(self.outboxes, recorder)
         self._requests = Requests(self)
         self._heartbeat = Heartbeat(loop, options.heartbeat_s, self._beat)
         self.receive = self._requests.carry_out
         self.receive_all = self._requests.carry_out_all
+        self.take = self._requests.take
+        self.node = ""
+        # Told when an address gets its first session here, and when it loses its last.
+        self.on_online: Callable[[App, str], None] = _nothing
+        self.on_offline: Callable[[App, str], None] = _nothing
+        # Told of each session that was admitted and has left.
+        self.on_left: list[Callable[[Session], None]] = []
+        # Called at the end of a tick, after sessions were written to.
+        self.on_tick: Callable[[], None] | None = None
+
+    def serve(self, handlers: Mapping[type[Op], Handler]) -> None:
+        """Let admitted sessions say these ops, too."""
+        self._requests.serve(handlers)
 
     def start(self) -> None:
         """Begin to watch for silent sessions."""
@@ -102,7 +115,7 @@ class Hub:
             raise Overload("this node is draining")
         if len(self.sessions) >= self.options.connections_max:
             raise Overload(f"this node holds {self.options.connections_max} connections already")
-        session = Session(self._entropy(16).hex(), edge, encoding, sink, peer)
+        session = Session(self._session_id(), edge, encoding, sink, peer)
         session.handlers = self._requests.greeting
         session.paused = paused
         session.beats_max = self.options.heartbeats_missed_max
@@ -113,24 +126,53 @@ class Hub:
         self._greeting[session] = self.clock.monotonic()
         return session
 
-    def admit(self, session: Session, hello: Hello) -> Grant:
-        """Let a session be who it says it is; raises Forbidden, BadRequest or Overload."""
+    def _session_id(self) -> str:
+        """An id that nobody guesses, and that names its node if that has a name."""
+        secret = self._entropy(16).hex()
+        return f"{secret}.{self.node}" if self.node else secret
+
+    def admit(self, session: Session, hello: Hello, *, listed: bool = True) -> Grant:
+        """Let a session be who it says it is; raises Forbidden, BadRequest or Overload.
+
+        One that is not listed is not found at its address: it takes no messages.
+        """
         grant = self._authenticator.authenticate(hello)
         app = self.app(grant.app)
         if app.quota.connections and app.sessions >= app.quota.connections:
             raise Overload(f"app {app.name} holds {app.quota.connections} connections already")
         self._greeting.pop(session, None)
-        session.grant, session.app, session.address = grant, app, grant.address
-        session.handlers = self._requests.serving
+        self.take_in(session, app, grant)
         allowances = Allowances(self.options.rate, app, self.clock)
         if allowances.bounded:
             session.allowances = allowances
-        app.sessions += 1
-        # A run under way to this address was begun without this session.
-        self.fanout.end()
-        app.endpoints.bind(session.address, session)
+        if listed:
+            # A run under way to this address was begun without this session.
+            self.fanout.end()
+            first = session.address not in app.endpoints
+            app.endpoints.bind(session.address, session)
+            if first:
+                self.on_online(app, session.address)
         self.recorder.session_opened(app.name, session.address, session.id, session.edge)
         return grant
+
+    def take_in(self, session: Session, app: App, grant: Grant) -> None:
+        """Make a session one of an app's, whoever vouched for it."""
+        session.grant, session.app, session.address = grant, app, grant.address
+        session.handlers = self._requests.serving
+        app.sessions += 1
+
+    def let_out(self, session: Session) -> None:
+        """Take a session from its app, and tell whoever holds something of it."""
+        app = session.app
+        app.sessions -= 1
+        for left in self.on_left:
+            left(session)
+        self.forget_app(app)
+
+    def forget_app(self, app: App) -> None:
+        """Let go of an app that holds nothing any more."""
+        if app.idle and self.apps.get(app.name) is app:
+            del self.apps[app.name]
 
     def app(self, name: str) -> App:
         """The app of that name, made by its first session and gone with its last.
@@ -157,6 +199,20 @@ class Hub:
     def say(self, session: Session, op: Op) -> None:
         """Tell a session something it did not ask for."""
         self.outboxes.put(session, session.encoding.op(op))
+
+    def answer(self, session: Session, reply: Reply) -> None:
+        """Answer a request of a session."""
+        self.outboxes.put(session, session.encoding.op(reply))
+
+    def refuse(self, session: Session, request: int | None, error: RequestError) -> None:
+        """Count an error, and answer the request with it, if it asked for an answer."""
+        self.recorder.refused(session.app.name if session.address else "", error.code)
+        if request is not None:
+            outcome = "unknown" if getattr(error, "outcome_unknown", False) else None
+            self.answer(
+                session,
+                Reply(id=request, ok=False, error=error.code, reason=error.reason, outcome=outcome),
+            )
 
     def malformed(self, session: Session, frame: Malformed) -> None:
         """A frame could not be read: say so; the third time, or if the rest is lost, close."""
@@ -211,14 +267,11 @@ class Hub:
         if not session.address:
             return
         app = session.app
-        app.sessions -= 1
-        app.endpoints.unbind(session.address, session)
-        if session.topics:
-            app.topics.unbind_all(session.topics, session)
+        if app.endpoints.unbind(session.address, session) and session.address not in app.endpoints:
+            self.on_offline(app, session.address)
         if session.allowances is not None:
             session.allowances.give_back()
-        if not app.sessions and not app.metered:
-            del self.apps[app.name]
+        self.let_out(session)
         self.recorder.session_closed(app.name, session.address, session.id, session.edge, code)
 
     def drain(self, reason: str, after_ms: int) -> None:
@@ -254,7 +307,8 @@ class Hub:
         self.ticking = True
         self._loop.call_soon(self._end_tick)
 
-    def _ensure_tick(self) -> None:
+    def ensure_tick(self) -> None:
+        """Begin a tick unless one is under way."""
         if not self.ticking:
             self.begin_tick()
 
@@ -265,6 +319,8 @@ class Hub:
         finally:
             # Whatever is wrong with one run, everybody else's bytes go out.
             self.outboxes.flush()
+        if self.on_tick is not None:
+            self.on_tick()
 
     def _beat(self, session: Session) -> None:
         """Look at one session, once per heartbeat interval."""
@@ -282,3 +338,7 @@ class Hub:
             self.close(session, CloseCode.HEARTBEAT_LOST, "not heard of in time")
         elif session.beats_missed > 1:
             session.sink.ping()
+
+
+def _nothing(app: App, address: str) -> None:
+    """Nobody else has to know."""

@@ -89,5 +89,6 @@ class Session:
         self.beats_missed = 0
         self.beats_max = 0
         self.malformed = 0
-        self.topics: set[str] | None = None
+        # Each topic with the identities, the user's own and its avatars', that subscribed to it.
+        self.topics: dict[str, tuple[str, ...]] | None = None
         self.allowances: Allowances | None = None

@@ -15,6 +15,7 @@ from chappe.client import Client, ClientOptions, StreamDial
 from chappe.clock import SystemClock
 from chappe.edge.memory import MemoryTransport
 from chappe.edge.tcp import TcpConnection
+from chappe.endpoints.application import Application
 from chappe.errors import CloseCode, ConnectionClosed
 from chappe.events.recorder import CountingRecorder, Recorder
 from chappe.hub.hub import Hub as HubCore
@@ -59,6 +60,7 @@ class Hub:
             options=self._options,
             limits=self._limits,
         )
+        Application.embedded(self._hub, asyncio.get_running_loop())
         self._hub.start()
         return self
 

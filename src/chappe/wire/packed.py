@@ -14,6 +14,7 @@ the array's first element tells one from many.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, Union
@@ -146,6 +147,19 @@ def _pack_payload(op: Op, values: list[Any]) -> None:
         values[at : at + 2] = [None, False]
     else:
         values[at : at + 2] = take_payload(op)  # type: ignore[arg-type]
+
+
+def plain_op(op: Op) -> Op:
+    """An op that was read packed, as the JSON form has it."""
+    plain = _UNPACKED[type(op)]
+    values = msgspec.structs.asdict(op)
+    if "data" in values:
+        data, binary = values.pop("data"), values.pop("data64")
+        if data is not None:
+            values |= (
+                {"data64": b64encode(data).decode()} if binary else {"data": msgspec.Raw(data)}
+            )
+    return plain(**values)
 
 
 def encode_messages(messages: Sequence[Message]) -> list[bytes]:

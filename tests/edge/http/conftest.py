@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -26,8 +25,8 @@ from chappe.edge.origin import Origins
 from chappe.events.recorder import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
-from chappe.ids import Snowflake
 from chappe.wire.limits import Limits
+from tests.hubs import make_hub
 
 SECRET = b"a secret of more than thirty-two bytes, for tests"
 PAGE = "https://page.example"
@@ -92,15 +91,13 @@ def serve(tmp_path: Path) -> Serve:
         tokens = TokenAuthenticator([Key(id="k", file=str(tmp_path / "key"))], clock)
         authenticator = DevAuthenticator(tokens) if dev else tokens
         loop = asyncio.get_running_loop()
-        hub = Hub(
-            loop=loop,
-            clock=clock,
-            ids=Snowflake(0, clock.wall_ms),
-            entropy=os.urandom,
+        hub = make_hub(
+            loop,
+            clock,
             authenticator=authenticator,
             recorder=recorder,
-            options=hub_options or HubOptions(),
-            limits=limits or Limits(),
+            options=hub_options,
+            limits=limits,
         )
         hub.node = node
         edge = HttpEdge(

@@ -1,0 +1,226 @@
+"""Carriage: ops about a queue or a service that lives on another node are carried out there.
+
+    session --op--> this node --Carry--> home: a stand-in session --op--> queue, service
+    session <--ops-- this node <-Brought- home: what the stand-in is told
+
+The home carries ops out on a *stand-in*: a session like any other, whose sink is the link. So
+queues and services know nothing of the cluster. What stands for long (providing, consuming) is
+carried again when its home moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chappe.cluster.peer import Peer
+from chappe.errors import Overload, RequestError
+from chappe.hub.grant import Grant, scope_of
+from chappe.hub.hub import Hub
+from chappe.hub.session import Session
+from chappe.wire import packed
+from chappe.wire.encoding import STREAM
+from chappe.wire.node import Brought, Carry, Departed, Introduce
+from chappe.wire.ops import ClientOp, Delivery, Op, PayloadOp, Provide, Reply, Unprovide
+
+EDGE = "link"
+SCOPES = ("send", "publish", "subscribe", "administer", "manage", "provide")
+# Requests under way to one peer, and messages of one session that may still be acknowledged.
+_REQUESTS_MAX = 100_000
+_DELIVERIES_MAX = 10_000
+
+Key = tuple[str, str]
+
+
+class StandIn:
+    """The sink of a session that stands for one on another node."""
+
+    __slots__ = ("_closed", "id", "peer")
+
+    def __init__(self, peer: Peer, id: str, closed: Callable[[StandIn], None]) -> None:
+        self.peer = peer
+        self.id = id
+        self._closed = closed
+
+    def write(self, data: bytes) -> None:
+        self.peer.tell(Brought(self.id, data), len(data))
+
+    def ping(self) -> None:
+        """Its own node looks after it."""
+
+    def close(self, code: int, reason: str) -> None:
+        self._closed(self)
+
+    def abort(self) -> None:
+        """The link is everybody's."""
+
+
+class Carriage:
+    """Carries ops to homes, and carries out those of other nodes."""
+
+    def __init__(self, hub: Hub, homes: Callable[[str, str], Peer | None]) -> None:
+        self._hub = hub
+        self._home = homes
+        # On the session's side: who was introduced where, and which requests are under way.
+        self._introduced: dict[Session, set[Peer]] = {}
+        self._requests: dict[Peer, dict[tuple[Session, int], None]] = {}
+        # Which peer a message came from that its session may acknowledge.
+        self._deliveries: dict[Session, dict[int, Peer]] = {}
+        self._standing: dict[Key, dict[Session, Op]] = {}
+        self._stood: dict[Key, Peer | None] = {}
+        # On the home's side.
+        self._stand_ins: dict[tuple[Peer, str], Session] = {}
+
+    def carry(self, peer: Peer, session: Session, op: Op) -> None:
+        """Have an op carried out on another node; raises Overload."""
+        if isinstance(op, PayloadOp):
+            self._hub.take(session, op)  # its size, and what the session may send
+        requests = self._requests.setdefault(peer, {})
+        if len(requests) >= _REQUESTS_MAX:
+            raise Overload("too many requests are under way to that node")
+        self._introduce(peer, session)
+        if isinstance(op, ClientOp) and op.id is not None:
+            requests[session, op.id] = None
+        data = packed.encode_op(op)
+        peer.tell(Carry(session.id, data), len(data))
+
+    def _introduce(self, peer: Peer, session: Session) -> None:
+        known = self._introduced.setdefault(session, set())
+        if peer in known:
+            return
+        known.add(peer)
+        scopes = {name: getattr(session.grant, name).patterns() for name in SCOPES}
+        peer.tell(Introduce(session.id, session.app.name, session.address, scopes))
+
+    def brought(self, peer: Peer, op: Brought) -> None:
+        """Tell a session what its stand-in was told."""
+        session = self._hub.sessions.get(op.session)
+        if session is None:
+            peer.tell(Departed(op.session))
+            return
+        for array in packed.Splitter(1 << 30).feed(op.data):
+            for one in packed.read_hub_ops(array):
+                self._bring(peer, session, one)
+
+    def _bring(self, peer: Peer, session: Session, packed_op: Op) -> None:
+        op: Any = packed.plain_op(packed_op)
+        if isinstance(op, Delivery):
+            deliveries = self._deliveries.setdefault(session, {})
+            deliveries[int(op.message)] = peer
+            if len(deliveries) > _DELIVERIES_MAX:
+                del deliveries[next(iter(deliveries))]
+        if isinstance(op, Reply):
+            self._requests.get(peer, {}).pop((session, op.id), None)
+        if getattr(op, "message", None) is not None:
+            op.message = session.encoding.message_id(int(op.message))
+        self._hub.say(session, op)
+
+    def delivered_by(self, session: Session, message: str | int) -> Peer | None:
+        """The node that a message came from, to acknowledge it there."""
+        try:
+            return self._deliveries.get(session, {}).get(int(message))
+        except ValueError:
+            return None
+
+    def acknowledged(self, session: Session, message: str | int) -> None:
+        """A message was handed back or is done with: it is not asked for again."""
+        self._deliveries.get(session, {}).pop(int(message), None)
+
+    def serve_introduce(self, peer: Peer, op: Introduce) -> None:
+        """Make a stand-in for a session of a peer."""
+        sink = StandIn(peer, op.session, self._let_go)
+        session = Session(op.session, EDGE, STREAM, sink, peer.name)
+        scopes: dict[str, Any] = {
+            name: scope_of(patterns) for name, patterns in op.scopes.items() if name in SCOPES
+        }
+        grant = Grant(app=op.app, address=op.address, **scopes)
+        self._hub.take_in(session, self._hub.app(op.app), grant)
+        self._stand_ins[peer, op.session] = session
+
+    def serve_carry(self, peer: Peer, op: Carry) -> None:
+        """Carry out an op on the stand-in of its session."""
+        session = self._stand_ins.get((peer, op.session))
+        if session is None:
+            peer.tell(Departed(op.session))
+            return
+        self._hub.receive(session, packed.decode_client_op(op.op))
+
+    def departed(self, peer: Peer, op: Departed) -> None:
+        """A session has left its node, or a stand-in its home."""
+        stand_in = self._stand_ins.get((peer, op.session))
+        if stand_in is not None:
+            self._end(peer, op.session)
+        session = self._hub.sessions.get(op.session)
+        if session is not None:
+            self._introduced.get(session, set()).discard(peer)
+
+    def _let_go(self, sink: StandIn) -> None:
+        """The home closed a stand-in: its node introduces it again when it needs one."""
+        if (sink.peer, sink.id) in self._stand_ins:
+            del self._stand_ins[sink.peer, sink.id]
+            if sink.peer.up:
+                sink.peer.tell(Departed(sink.id))
+
+    def _end(self, peer: Peer, id: str) -> None:
+        session = self._stand_ins.pop((peer, id))
+        session.closed = True
+        self._hub.fanout.end()
+        self._hub.outboxes.forget(session)
+        self._hub.let_out(session)
+
+    def left(self, session: Session) -> None:
+        """A session of this node has gone: so do its stand-ins."""
+        for peer in self._introduced.pop(session, ()):
+            if peer.up:
+                peer.tell(Departed(session.id))
+        self._deliveries.pop(session, None)
+        for key in [key for key, who in self._standing.items() if session in who]:
+            self._sit(key, session)
+
+    def lost(self, peer: Peer) -> None:
+        """A peer is gone: with its sessions here, and what was asked of it."""
+        for _, session_id in [key for key in self._stand_ins if key[0] is peer]:
+            self._end(peer, session_id)
+        for known in self._introduced.values():
+            known.discard(peer)
+        for session, request in self._requests.pop(peer, {}):
+            if not session.closed:
+                error = Overload("the node that was asked went away", outcome_unknown=True)
+                self._hub.refuse(session, request, error)
+
+    def stand(self, session: Session, op: Op) -> None:
+        """Remember what a session does until it leaves, to do it again when its home moves."""
+        key = (session.app.name, getattr(op, "to", ""))
+        if isinstance(op, Unprovide):
+            self._sit(key, session)
+        elif session.edge != EDGE:
+            lasting = msgspec.structs.replace(op, id=None)
+            self._standing.setdefault(key, {})[session] = lasting
+            self._stood[key] = self._home(*key)
+
+    def _sit(self, key: Key, session: Session) -> None:
+        sessions = self._standing.get(key, {})
+        sessions.pop(session, None)
+        if not sessions:
+            self._standing.pop(key, None)
+            self._stood.pop(key, None)
+
+    def move(self) -> None:
+        """The nodes have changed: what stands is said again where its home is now."""
+        for key, sessions in list(self._standing.items()):
+            before, now = self._stood[key], self._home(*key)
+            if before is now:
+                continue
+            self._stood[key] = now
+            for session, op in list(sessions.items()):
+                self._move_one(session, op, before)
+
+    def _move_one(self, session: Session, op: Op, before: Peer | None) -> None:
+        self._hub.receive(session, op)
+        if isinstance(op, Provide) and before is not None and before.up:
+            try:
+                self.carry(before, session, Unprovide(to=op.to))
+            except RequestError as error:
+                self._hub.refuse(session, None, error)

@@ -1,0 +1,290 @@
+"""A cluster, seen from one of its nodes: what links bring is handed to whoever it is for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import structlog
+
+from chappe.cluster.carriage import Carriage
+from chappe.cluster.forwarding import Forwarding
+from chappe.cluster.homes import Homes
+from chappe.cluster.link import Link
+from chappe.cluster.peer import Peer
+from chappe.cluster.routes import Routes
+from chappe.cluster.watching import Watching
+from chappe.endpoints.application import Application
+from chappe.endpoints.record import Record, encode_record
+from chappe.errors import ConfigError, RemoteProtocolError, RequestError
+from chappe.hub.answer import Answer
+from chappe.hub.app import App
+from chappe.hub.fanout import Relay
+from chappe.hub.hub import Hub
+from chappe.hub.session import Session
+from chappe.message import Message
+from chappe.wire import node as wire
+from chappe.wire.ops import Ack, Nack, Op, Respond, Subscribe
+
+log = structlog.get_logger()
+
+_read_record = msgspec.msgpack.Decoder(Record).decode
+# How often what waits for others is looked at.
+_SWEEP_S = 0.5
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds on what travels between nodes."""
+
+    # H12: whoever has not answered by then counts as a miss; a verdict as unknown.
+    answer_timeout_s: float = 5.0
+    # What waits for one peer that reads slowly; above it, data is refused.
+    waiting_bytes_max: int = 8 * 1024 * 1024
+    # Verdicts of one peer that are awaited.
+    pending_max: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"cluster.traffic.{name}: must be above 0, and finite")
+
+
+class Cluster:
+    """The other nodes, as the application layer and the mesh see them."""
+
+    def __init__(
+        self,
+        *,
+        hub: Hub,
+        application: Application,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self._hub = hub
+        self._application = application
+        self._loop = loop
+        self._traffic = traffic or Traffic()
+        self.name = name
+        timeout_s = self._traffic.answer_timeout_s
+        self._peers: dict[Link, Peer] = {}
+        self._names: dict[str, Peer] = {}
+        self._dirty: dict[Peer, None] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._changed: asyncio.Event = asyncio.Event()
+        self.homes = Homes(name)
+        self.routes = Routes(hub, loop)
+        self.forwarding = Forwarding(hub, application.users, self.routes, loop.time, timeout_s)
+        self.forwarding.peers = self._peers.values
+        self.watching = Watching(hub, application.topics, self.homes, loop, timeout_s)
+        self.carriage = Carriage(hub, self._home)
+        # Told of users that are online somewhere, and nowhere any more.
+        self.on_online: Callable[[App, str], None] | None = None
+        self.on_offline: Callable[[App, str], None] | None = None
+        self.routes.on_online = self._came_online
+        self.routes.on_offline = self._went_offline
+        self._handlers = self._table()
+
+    def _table(self) -> dict[type, Callable[[Peer, Any], None]]:
+        forwarding, watching, carriage = self.forwarding, self.watching, self.carriage
+        return {
+            wire.Forward: forwarding.serve,
+            wire.Taken: forwarding.taken,
+            wire.Returned: forwarding.returned,
+            wire.Find: forwarding.find,
+            wire.Found: forwarding.found,
+            wire.ToHome: watching.serve_publish,
+            wire.FromHome: lambda peer, op: watching.serve_fan_out(op),
+            wire.Watch: watching.serve_watch,
+            wire.Unwatch: watching.serve_unwatch,
+            wire.Watched: watching.watched,
+            wire.Recover: watching.serve_recover,
+            wire.Recovered: lambda peer, op: watching.recovered(op),
+            wire.Routes: self.routes.read_page,
+            wire.Changed: self.routes.read_changes,
+            wire.Introduce: carriage.serve_introduce,
+            wire.Carry: carriage.serve_carry,
+            wire.Brought: carriage.brought,
+            wire.Departed: carriage.departed,
+            wire.Records: self._read_records,
+        }
+
+    def start(self) -> None:
+        """Take part: from here on the hub's sessions are announced."""
+        hub = self._hub
+        hub.node = self.name
+        hub.on_online = self.routes.came
+        hub.on_offline = self.routes.went
+        hub.on_left.append(self.carriage.left)
+        hub.on_tick = self._end_tick
+        self._application.directory.on_change = self._tell_record
+        self._application.join(self)
+        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def stop(self) -> None:
+        """Take part no more."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+    @property
+    def peers(self) -> list[Peer]:
+        """The nodes that are linked to this one."""
+        return list(self._peers.values())
+
+    async def wait_for(self, names: set[str]) -> None:
+        """Wait until these nodes are linked, and have told who is connected to them."""
+        while not all(name in self._names and self._names[name].synced for name in names):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def link_up(self, link: Link) -> None:
+        """A node is there: tell it what it has to know."""
+        peer = Peer(
+            link,
+            self,
+            bytes_max=self._traffic.waiting_bytes_max,
+            pending_max=self._traffic.pending_max,
+        )
+        self._peers[link] = peer
+        self._names[peer.name] = peer
+        log.info("peer.up", peer=peer.name)
+        self.routes.introduce(peer)
+        peer.trickle(self._records())
+        self._see()
+
+    def link_down(self, link: Link, reason: str) -> None:
+        """A node is gone, or cannot be reached: so is everything on it."""
+        peer = self._peers.pop(link)
+        peer.up = False
+        if self._names.get(peer.name) is peer:
+            del self._names[peer.name]
+        self._dirty.pop(peer, None)
+        log.info("peer.down", peer=peer.name, reason=reason)
+        self._hub.fanout.end()
+        self.routes.drop(peer)
+        self.forwarding.lost(peer)
+        self.watching.lost(peer)
+        self.carriage.lost(peer)
+        self._see()
+
+    def _see(self) -> None:
+        """The nodes have changed, and with them the homes of topics, queues and services."""
+        self._hub.fanout.end()
+        self.homes.see(self._peers.values())
+        self.watching.move()
+        self.carriage.move()
+        self._changed.set()
+
+    def received(self, link: Link, bodies: list[bytes]) -> None:
+        """Carry out what a peer says, in order."""
+        peer = self._peers.get(link)
+        self._hub.ensure_tick()
+        for body in bodies:
+            try:
+                ops = wire.decode_node_ops(body)
+            except RemoteProtocolError as error:
+                link.reset(f"a frame cannot be read: {error.reason}")
+                return
+            for op in ops:
+                if peer is None or not peer.up:
+                    return
+                self._carry_out(peer, op)
+        self._changed.set()
+
+    def _carry_out(self, peer: Peer, op: wire.NodeOp) -> None:
+        try:
+            self._handlers[type(op)](peer, op)
+        except RequestError as error:
+            self._hub.recorder.refused("", error.code)
+        except RemoteProtocolError as error:
+            peer.link.reset(f"{type(op).__name__}: {error.reason}")
+
+    def writable(self, link: Link) -> None:
+        """A link takes more."""
+        peer = self._peers.get(link)
+        if peer is not None:
+            peer.flush()
+
+    def wake(self, peer: Peer) -> None:
+        """Something waits for a peer: it is written at the end of the tick."""
+        self._dirty[peer] = None
+        self._hub.ensure_tick()
+
+    def _end_tick(self) -> None:
+        self.routes.tell(self.peers)
+        dirty, self._dirty = self._dirty, {}
+        for peer in dirty:
+            peer.flush()
+
+    def _sweep(self) -> None:
+        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+        self.forwarding.sweep(self.peers)
+
+    def _came_online(self, app: App, address: str) -> None:
+        self.forwarding.online(app, address)
+        if self.on_online is not None:
+            self.on_online(app, address)
+
+    def _went_offline(self, app: App, address: str) -> None:
+        if self.on_offline is not None:
+            self.on_offline(app, address)
+
+    def _records(self) -> Iterator[wire.NodeOp]:
+        for page in self._application.directory.snapshot():
+            yield wire.Records([encode_record(record) for record in page])
+
+    def _tell_record(self, record: Record) -> None:
+        for peer in self.peers:
+            peer.tell(wire.Records([encode_record(record)]))
+
+    def _read_records(self, peer: Peer, op: wire.Records) -> None:
+        try:
+            records = [_read_record(record) for record in op.records]
+        except msgspec.MsgspecError as error:
+            raise RemoteProtocolError(f"a record cannot be read: {error}") from None
+        self._application.directory.merge(records)
+
+    def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
+        self.forwarding.send(app, user, message, answer)
+
+    def ask_online(self, app: App, user: str, tell: Callable[[bool], None]) -> None:
+        self.forwarding.ask_online(app, user, tell)
+
+    def home(self, app: str, address: str) -> Relay | None:
+        return self._home(app, address)
+
+    def _home(self, app: str, address: str) -> Peer | None:
+        """A queue stays where it is as long as that node is up; all else is placed anew."""
+        if address.startswith("queue:"):
+            owner = self._application.definitions.owner_of(app, address)
+            if owner == self.name:
+                return None
+            if owner is not None and owner in self._names:
+                return self._names[owner]
+        return self.homes.home(app, address)
+
+    def publish(self, home: Relay, app: App, message: Message, answer: Answer) -> None:
+        assert isinstance(home, Peer)
+        self.watching.publish(home, app.name, message, answer)
+
+    def subscribe(self, home: Relay, session: Session, op: Subscribe) -> None:
+        assert isinstance(home, Peer)
+        self.watching.subscribe(home, session, op)
+
+    def unwatch(self, app: App, topic: str) -> None:
+        self.watching.unwatch(app, topic)
+
+    def carry(self, home: Relay, session: Session, op: Op) -> None:
+        assert isinstance(home, Peer)
+        self.carriage.carry(home, session, op)
+
+    def stand(self, session: Session, op: Op) -> None:
+        self.carriage.stand(session, op)
+
+    def giver(self, session: Session, op: Ack | Nack | Respond) -> Relay | None:
+        if isinstance(op, Respond):
+            return self._names.get(op.request.rpartition(".")[0])
+        return self.carriage.delivered_by(session, op.message)

@@ -1,0 +1,234 @@
+"""A peer: another node, as long as the link to it lasts.
+
+What a tick brings for it is gathered and written as one frame at the tick's end, so that messages
+to many receivers on one node cost one write:
+
+    forward, relay, publish -> gathered --(end of tick, link not paused)--> one frame
+                                  |
+                                  +--(paused)--> waits, bounded: data is refused above the bound,
+                                                 control never; twice the bound resets the link
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from chappe.errors import Overload, RequestError
+from chappe.hub.answer import Answer
+from chappe.message import Message
+from chappe.wire.node import (
+    FORGET_REFUSED,
+    RETURN_REFUSED,
+    Forward,
+    FromHome,
+    NodeOp,
+    ToHome,
+    encode_node_ops,
+)
+
+if TYPE_CHECKING:
+    from chappe.cluster.link import Link
+
+# What a message, or any other op, costs on the wire beside its payload, about.
+_OP_BYTES = 100
+# What a page of a long story costs, about.
+_PAGE_BYTES = 32 * 1024
+# More is encoded at once, so that a frame stays well below its bound.
+_FRAME_BYTES = 1024 * 1024
+
+
+class Pending:
+    """A message whose verdict has not come: how many nodes may still take it."""
+
+    __slots__ = ("answer", "due", "last", "nodes", "topic")
+
+    def __init__(
+        self, answer: Answer, nodes: int, due: float, *, last: bool = False, topic: bool = False
+    ) -> None:
+        self.answer = answer
+        self.nodes = nodes
+        self.due = due
+        # Whether it has been looked for once more already (H11).
+        self.last = last
+        # Whether it is a topic's, so that the verdict tells how many nodes took it.
+        self.topic = topic
+
+    def fail(self, error: RequestError) -> None:
+        """One of the nodes will not take it; the last one's word is the verdict."""
+        self.nodes -= 1
+        if not self.nodes:
+            self.answer.fail(error)
+
+    def take(self, nodes: int) -> None:
+        """One of the nodes has taken it."""
+        if self.nodes > 0:
+            self.nodes = -1  # whatever the others say
+            self.answer.ok(nodes if self.topic else None)
+
+    @property
+    def open(self) -> bool:
+        """Whether the verdict is still awaited."""
+        return self.nodes > 0
+
+
+class Waker(Protocol):
+    """Flushes peers at the end of a tick."""
+
+    def wake(self, peer: Peer) -> None:
+        """Something was gathered for this peer."""
+        ...
+
+
+class Peer:
+    """Another node, with what waits to be written to it."""
+
+    __slots__ = (
+        "_bytes",
+        "_bytes_max",
+        "_frames",
+        "_gathered",
+        "_gathered_bytes",
+        "_number",
+        "_pending_max",
+        "_trickle",
+        "_waker",
+        "alone",
+        "link",
+        "name",
+        "pending",
+        "seq_in",
+        "seq_out",
+        "synced",
+        "up",
+    )
+
+    def __init__(self, link: Link, waker: Waker, *, bytes_max: int, pending_max: int) -> None:
+        self.link = link
+        self.name = link.name
+        self.up = True
+        # Whether its connection table is known here, and the deltas of both sides.
+        self.synced = False
+        self.seq_in = self.seq_out = 0
+        self.pending: dict[int, Pending] = {}
+        # The route of whoever is on this node only: one tuple for all of them.
+        self.alone: tuple[Peer, ...] = (self,)
+        self._waker = waker
+        self._gathered: list[NodeOp] = []
+        self._gathered_bytes = 0
+        # Encoded already, because there was so much of it.
+        self._frames: deque[bytes] = deque()
+        # All that waits, and what will be said as soon as there is room.
+        self._bytes = 0
+        self._trickle: deque[Iterator[NodeOp]] = deque()
+        self._bytes_max = bytes_max
+        self._pending_max = pending_max
+        self._number = 1
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.name}{'' if self.up else ' (down)'}>"
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much waits to be written."""
+        return self._bytes
+
+    def tell(self, op: NodeOp, size: int = _OP_BYTES) -> None:
+        """Say something that must arrive, or the link is reset."""
+        if not self._gathered:
+            self._waker.wake(self)
+        self._gathered.append(op)
+        self._grow(size)
+        if self._bytes > 2 * self._bytes_max and self.up:
+            self.link.reset("too much waits for a peer that does not read")
+
+    def _grow(self, size: int) -> None:
+        self._bytes += size
+        self._gathered_bytes += size
+        if self._gathered_bytes >= _FRAME_BYTES:
+            self._encode()
+
+    def _encode(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._gathered_bytes = 0
+        self._frames.append(encode_node_ops(gathered))
+
+    def trickle(self, ops: Iterator[NodeOp]) -> None:
+        """Say a long story as fast as the peer takes it, between all else."""
+        self._trickle.append(ops)
+        self._waker.wake(self)
+
+    def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
+        """Take a run along: copies for devices on that node, or a topic's messages from home."""
+        size = sum(len(message.payload) for message in messages) + _OP_BYTES * len(messages)
+        if not self.up or self._bytes > self._bytes_max:
+            return  # a topic's may be lost; of a promise, another device has taken it
+        if promised:
+            self.tell(Forward(app, FORGET_REFUSED, messages), size)
+        else:
+            self.tell(FromHome(app, messages), size)
+
+    def forward(self, app: str, message: Message, pending: Pending | None) -> None:
+        """Send a message to a single receiver there; raises Overload when the link is full."""
+        number = self._admit(message, pending)
+        last = self._gathered[-1] if self._gathered else None
+        if (
+            last.__class__ is Forward
+            and last.app == app
+            and (last.first > 0) is (number > 0)
+            and last.first != FORGET_REFUSED
+        ):
+            last.messages.append(message)
+            self._grow(len(message.payload) + _OP_BYTES)
+        else:
+            self.tell(Forward(app, number, [message]), len(message.payload) + _OP_BYTES)
+
+    def publish(self, app: str, message: Message, pending: Pending, *, forwarded: bool) -> None:
+        """Send a message to a topic whose home is there; raises Overload when the link is full."""
+        number = self._admit(message, pending)
+        last = self._gathered[-1] if self._gathered else None
+        if isinstance(last, ToHome) and last.app == app and last.forwarded is forwarded:
+            last.messages.append(message)
+            self._grow(len(message.payload) + _OP_BYTES)
+        else:
+            op = ToHome(app, number, [message], forwarded)
+            self.tell(op, len(message.payload) + _OP_BYTES)
+
+    def _admit(self, message: Message, pending: Pending | None) -> int:
+        if not self.up:
+            raise Overload("the link to the receiver's node has just gone")
+        if self._bytes > self._bytes_max:
+            raise Overload("the link to the receiver's node is full")
+        if pending is None:
+            return RETURN_REFUSED
+        if len(self.pending) >= self._pending_max:
+            raise Overload("too many verdicts of the receiver's node are awaited")
+        number = self._number
+        self._number = number + 1
+        self.pending[number] = pending
+        return number
+
+    def flush(self) -> None:
+        """Write what was gathered, unless the link is paused or gone."""
+        while self._trickle and self.up and self._bytes < self._bytes_max // 4:
+            for op in self._trickle[0]:
+                self._gathered.append(op)
+                self._grow(_PAGE_BYTES)
+                break
+            else:
+                self._trickle.popleft()
+        if self.link.paused or not self.up:
+            return
+        if self._gathered:
+            self._encode()
+        frames, self._frames, self._bytes = self._frames, deque(), 0
+        for frame in frames:
+            self.link.write(frame)
+        if self._trickle and not self.link.paused:
+            self._waker.wake(self)
+
+    def unsent(self) -> list[NodeOp]:
+        """What was gathered and never handed to the link; it is gone from here."""
+        gathered, self._gathered = self._gathered, []
+        return gathered

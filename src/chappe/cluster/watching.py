@@ -1,0 +1,345 @@
+"""Watching: topics across nodes. A home knows which nodes have subscribers, each node its own.
+
+    this node                         the topic's home
+      first subscriber: Watch  ------->  knows that this node watches
+                        Recover ------->  where the topic is, and what was missed
+      bind the session  <--- Recovered
+      deliver           <--- FromHome   for each message published
+      last one left: Unwatch --------->  forgets this node
+
+Everything about one topic travels on one link, in order: whatever is published after `Recovered`
+was made comes behind it. A session is bound when that arrives, so nothing is missed or comes twice.
+When homes move, a node watches at the new one before it leaves the old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from chappe.cluster.homes import Homes
+from chappe.cluster.peer import Peer, Pending
+from chappe.endpoints.topic import Topics
+from chappe.errors import Overload, RequestError
+from chappe.hub.answer import Answer
+from chappe.hub.app import App
+from chappe.hub.fanout import Relay
+from chappe.hub.hub import Hub
+from chappe.hub.session import Session
+from chappe.message import Message
+from chappe.wire.node import (
+    FromHome,
+    Recover,
+    Recovered,
+    Returned,
+    Taken,
+    ToHome,
+    Unwatch,
+    Watch,
+    Watched,
+)
+from chappe.wire.ops import Subscribe
+
+# Subscribes whose home has not answered yet.
+_JOINING_MAX = 100_000
+# Topics looked at in one turn of the loop when homes move.
+_MOVE_TOPICS = 1_000
+
+Key = tuple[str, str]
+
+
+class Interest:
+    """A topic with subscribers here and its home elsewhere."""
+
+    __slots__ = ("epoch", "home", "joining", "left")
+
+    def __init__(self, home: Peer) -> None:
+        self.home = home
+        # The home before, until the new one knows of this node.
+        self.left: Peer | None = None
+        self.joining = 0
+        self.epoch = ""
+
+
+class Joining:
+    """A session that waits for the home's word."""
+
+    __slots__ = ("key", "op", "session")
+
+    def __init__(self, key: Key, session: Session, op: Subscribe) -> None:
+        self.key = key
+        self.session = session
+        self.op = op
+
+
+class Watching:
+    """The topics of a node in its cluster."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        topics: Topics,
+        homes: Homes,
+        loop: asyncio.AbstractEventLoop,
+        timeout_s: float,
+    ) -> None:
+        self._hub = hub
+        self._topics = topics
+        self._homes = homes
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._interests: dict[Key, Interest] = {}
+        self._joining: dict[int, Joining] = {}
+        self._number = 0
+        # Which topics each peer watches here.
+        self._watched: dict[Peer, dict[Key, None]] = {}
+        self._moving = False
+
+    @property
+    def moving(self) -> bool:
+        """Whether topics are still being looked at after a change among the nodes."""
+        return self._moving
+
+    def publish(self, home: Peer, app: str, message: Message, answer: Answer) -> None:
+        """Take a message to a topic's home; raises Overload."""
+        due = self._loop.time() + self._timeout_s
+        home.publish(app, message, Pending(answer, 1, due, topic=True), forwarded=False)
+
+    def serve_publish(self, peer: Peer, op: ToHome) -> None:
+        """Publish as a topic's home, or forward once to the node that is."""
+        number, start, taken, nodes = op.first, op.first, 0, 0
+        for message in op.messages:
+            try:
+                took = self._publish_one(peer, op, number, message)
+            except RequestError as error:
+                peer.tell(Returned(number, op.app, error.code, error.reason, message))
+                took = -1
+            if taken and (took != nodes or number != start + taken):
+                peer.tell(Taken(start, taken, nodes))
+                taken = 0
+            if took >= 0:
+                if not taken:
+                    start, nodes = number, took
+                taken += 1
+            number += 1
+        if taken:
+            peer.tell(Taken(start, taken, nodes))
+
+    def _publish_one(self, peer: Peer, op: ToHome, number: int, message: Message) -> int:
+        """How many nodes took a message; -1 when another node will say."""
+        home = self._homes.home(op.app, message.to)
+        if home is not None and not op.forwarded:
+            due = self._loop.time() + self._timeout_s
+            pending = Pending(_PeerAnswer(peer, op.app, number, message), 1, due, topic=True)
+            home.publish(op.app, message, pending, forwarded=True)
+            return -1
+        app = self._hub.app(op.app)
+        try:
+            return self._topics.publish_here(app, message)
+        finally:
+            self._hub.forget_app(app)
+
+    def serve_fan_out(self, op: FromHome) -> None:
+        """Hand what a home published to the subscribers on this node."""
+        app = self._hub.apps.get(op.app)
+        if app is not None and op.messages:
+            self._topics.fan_out_here(app, op.messages)
+
+    def subscribe(self, home: Peer, session: Session, op: Subscribe) -> None:
+        """Ask a topic's home where it is, then bind the session; raises Overload."""
+        if len(self._joining) >= _JOINING_MAX:
+            raise Overload("too many subscribes wait for their topic's home")
+        key = (session.app.name, op.to)
+        interest = self._interests.get(key)
+        if interest is None:
+            interest = self._interests[key] = Interest(home)
+            home.tell(Watch(key[0], [key[1]]))
+        self._ask(interest, Joining(key, session, op))
+
+    def _ask(self, interest: Interest, joining: Joining) -> None:
+        self._number += 1
+        self._joining[self._number] = joining
+        interest.joining += 1
+        app, topic = joining.key
+        op = joining.op
+        interest.home.tell(Recover(self._number, app, topic, op.epoch, op.offset))
+
+    def unwatch(self, app: App, topic: str) -> None:
+        """The last subscriber here has left."""
+        interest = self._interests.get((app.name, topic))
+        if interest is not None and not interest.joining:
+            self._leave((app.name, topic), interest)
+
+    def _leave(self, key: Key, interest: Interest) -> None:
+        del self._interests[key]
+        for home in (interest.home, interest.left):
+            if home is not None and home.up:
+                home.tell(Unwatch(key[0], [key[1]]))
+
+    def serve_watch(self, peer: Peer, op: Watch) -> None:
+        """A peer has subscribers of topics whose home this node is, or is about to be."""
+        app = self._hub.app(op.app)
+        self._hub.fanout.end()
+        watched = self._watched.setdefault(peer, {})
+        for topic in op.topics:
+            there = app.watchers.get(topic, ())
+            if peer not in there:
+                app.watchers[topic] = (*there, peer)
+            watched[op.app, topic] = None
+            history = self._topics.history(op.app, topic)
+            if history is None:
+                peer.tell(Watched(op.app, topic))
+            else:
+                peer.tell(Watched(op.app, topic, history.epoch, history.offset))
+
+    def serve_unwatch(self, peer: Peer, op: Unwatch) -> None:
+        """A peer has no subscribers of these topics any more."""
+        for topic in op.topics:
+            self._forget_watcher(peer, (op.app, topic))
+
+    def _forget_watcher(self, peer: Peer, key: Key) -> None:
+        self._watched.get(peer, {}).pop(key, None)
+        app = self._hub.apps.get(key[0])
+        there = app.watchers.get(key[1], ()) if app is not None else ()
+        if app is None or peer not in there:
+            return
+        self._hub.fanout.end()
+        left: tuple[Relay, ...] = tuple(one for one in there if one is not peer)
+        if left:
+            app.watchers[key[1]] = left
+        else:
+            del app.watchers[key[1]]
+            self._hub.forget_app(app)
+
+    def watched(self, peer: Peer, op: Watched) -> None:
+        """A home knows of this node; a history that began anew is told to the subscribers."""
+        interest = self._interests.get((op.app, op.topic))
+        if interest is None or interest.home is not peer:
+            return
+        if interest.left is not None:
+            if interest.left.up:
+                interest.left.tell(Unwatch(op.app, [op.topic]))
+            interest.left = None
+        if op.epoch and op.epoch != interest.epoch:
+            interest.epoch = op.epoch
+            app = self._hub.apps.get(op.app)
+            if app is not None:
+                self._topics.tell_position(app, op.topic, op.epoch, op.offset)
+
+    def serve_recover(self, peer: Peer, op: Recover) -> None:
+        """Tell a peer where a topic is, and what came since a place in its history."""
+        epoch, offset, whole, missed = self._topics.position(op.app, op.topic, op.epoch, op.offset)
+        # A run under way is published already, and in the history: it must not come behind.
+        self._hub.fanout.end()
+        size = sum(len(message.payload) + 100 for message in missed)
+        peer.tell(Recovered(op.number, epoch, offset, whole, missed), 100 + size)
+
+    def recovered(self, op: Recovered) -> None:
+        """The home's word has come: the session is bound from here on."""
+        joining = self._joining.pop(op.number, None)
+        if joining is None:
+            return
+        interest = self._interests[joining.key]
+        interest.joining -= 1
+        interest.epoch = op.epoch
+        session = joining.session
+        if not session.closed:
+            reply = self._topics.join(
+                session, joining.op, op.epoch, op.offset, op.whole, op.messages
+            )
+            self._topics.answer_subscribe(session, joining.op, reply)
+        self._leave_if_nobody(joining.key, interest)
+
+    def _leave_if_nobody(self, key: Key, interest: Interest) -> None:
+        app = self._hub.apps.get(key[0])
+        if not interest.joining and (app is None or key[1] not in app.topics):
+            self._leave(key, interest)
+
+    def lost(self, peer: Peer) -> None:
+        """A peer is gone, and whatever it watched."""
+        for key in list(self._watched.pop(peer, ())):
+            self._forget_watcher(peer, key)
+
+    def move(self) -> None:
+        """The nodes have changed: watch each topic where its home is now."""
+        for app, topic in [key for key in self._topics.histories() if self._home(key)]:
+            self._topics.forget_history(app, topic)
+        keys = [(app.name, topic) for app in self._hub.apps.values() for topic in app.topics]
+        keys = list(dict.fromkeys([*self._interests, *keys]))
+        self._moving = bool(keys)
+        self._move_some(keys, self._homes)
+
+    def _home(self, key: Key) -> Peer | None:
+        return self._homes.home(*key)
+
+    def _move_some(self, keys: list[Key], homes: Homes) -> None:
+        some = keys[-_MOVE_TOPICS:]
+        del keys[-_MOVE_TOPICS:]
+        for key in some:
+            self._move_one(key)
+        if keys:
+            self._loop.call_soon(self._move_some, keys, homes)
+        else:
+            self._moving = False
+
+    def _move_one(self, key: Key) -> None:
+        home, interest = self._home(key), self._interests.get(key)
+        app = self._hub.apps.get(key[0])
+        wanted = interest is not None or (app is not None and key[1] in app.topics)
+        if not wanted or (interest.home if interest is not None else None) is home:
+            return
+        if home is None:
+            assert interest is not None
+            self._come_home(key, interest)
+            return
+        if interest is None:
+            interest = self._interests[key] = Interest(home)
+        else:
+            # The one before the last need not be told: it has gone, or will see us go.
+            interest.left, interest.home = interest.home, home
+        home.tell(Watch(key[0], [key[1]]))
+        self._ask_again(key, interest)
+
+    def _ask_again(self, key: Key, interest: Interest) -> None:
+        for number, joining in [j for j in self._joining.items() if j[1].key == key]:
+            del self._joining[number]
+            interest.joining -= 1
+            self._ask(interest, joining)
+
+    def _come_home(self, key: Key, interest: Interest) -> None:
+        """A topic lives here now: its subscribers are known, those who wait are bound."""
+        app_name, topic = key
+        waiting = [(number, j) for number, j in self._joining.items() if j.key == key]
+        for number, _ in waiting:
+            del self._joining[number]
+        self._leave(key, interest)
+        history = self._topics.history(app_name, topic)
+        app = self._hub.apps.get(app_name)
+        if history is not None and app is not None:
+            self._topics.tell_position(app, topic, history.epoch, history.offset)
+        for _, joining in waiting:
+            if not joining.session.closed:
+                place = self._topics.position(app_name, topic, joining.op.epoch, joining.op.offset)
+                reply = self._topics.join(joining.session, joining.op, *place)
+                self._topics.answer_subscribe(joining.session, joining.op, reply)
+
+
+class _PeerAnswer:
+    """Tells a peer what became of a message that it sent to the wrong home."""
+
+    __slots__ = ("_app", "_message", "_number", "_peer")
+
+    def __init__(self, peer: Peer, app: str, number: int, message: Message) -> None:
+        self._peer = peer
+        self._app = app
+        self._number = number
+        self._message = message
+
+    def ok(self, nodes: int | None = None) -> None:
+        self._peer.tell(Taken(self._number, 1, nodes or 0))
+
+    def fail(self, error: RequestError) -> None:
+        unknown = bool(getattr(error, "outcome_unknown", False))
+        returned = Returned(
+            self._number, self._app, error.code, error.reason, self._message, unknown
+        )
+        self._peer.tell(returned)

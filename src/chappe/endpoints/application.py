@@ -1,0 +1,133 @@
+"""The application layer of a node, joined: users, avatars, topics, work queues, services.
+
+What lives on one node of a cluster (a queue, a service) is asked there: an op about one that is at
+home elsewhere is carried to its home, and carried out there as if its session were there, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from chappe.address import parse_address
+from chappe.endpoints.avatar import Avatars
+from chappe.endpoints.cluster import Alone, Cluster
+from chappe.endpoints.definition import Definitions
+from chappe.endpoints.directory import Directory
+from chappe.endpoints.services import Services
+from chappe.endpoints.topic import Topics
+from chappe.endpoints.user import Users
+from chappe.endpoints.workqueues import WorkQueues
+from chappe.hub.hub import Hub
+from chappe.hub.requests import Handler
+from chappe.hub.session import Session
+from chappe.store.memory import MemoryStore
+from chappe.wire.ops import (
+    Ack,
+    Consume,
+    Fetch,
+    Nack,
+    Op,
+    Presence,
+    Provide,
+    Reply,
+    Request,
+    Respond,
+    Send,
+    Unprovide,
+)
+
+# The edge of sessions that stand for those of other nodes: what they ask for is meant for here.
+LINK = "link"
+
+
+class Application:
+    """Serves the ops of sessions on one hub."""
+
+    def __init__(
+        self, hub: Hub, directory: Directory, loop: asyncio.AbstractEventLoop, node: str = "node"
+    ) -> None:
+        self._hub = hub
+        self.directory = directory
+        self.avatars = Avatars(hub, directory)
+        self.queues = WorkQueues(hub, loop)
+        self.services = Services(hub, loop, node)
+        self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.send))
+        self.topics = Topics(hub, self.avatars)
+        self.definitions = Definitions(hub, directory, self.topics, self.queues, node)
+        self.avatars.on_removed = self._avatar_removed
+        hub.on_left.append(self.topics.left)
+        self.users.others_online = {
+            "topic": self.topics.presence,
+            "queue": self._at_home(Presence, self._queue_presence),
+            "service": self._at_home(Presence, self._service_presence),
+        }
+        self.cluster: Cluster
+        self.join(Alone())
+        hub.serve(self.users.handlers())
+        hub.serve(self.topics.handlers())
+        hub.serve(self.avatars.handlers())
+        hub.serve(self.definitions.handlers())
+        hub.serve(self._placed({**self.queues.handlers(), **self.services.handlers()}))
+
+    @classmethod
+    def embedded(cls, hub: Hub, loop: asyncio.AbstractEventLoop) -> Application:
+        """One that leaves nothing behind when its process ends."""
+        return cls(hub, Directory(ids=hub.ids, clock=hub.clock, store=MemoryStore()), loop)
+
+    def join(self, cluster: Cluster) -> None:
+        """Become part of a cluster."""
+        self.cluster = self.users.cluster = self.topics.cluster = cluster
+
+    def _placed(self, handlers: dict[type[Op], Handler]) -> dict[type[Op], Handler]:
+        givers: tuple[type[Op], ...] = (Ack, Nack, Respond)
+        homes: tuple[type[Op], ...] = (Fetch, Consume, Provide, Unprovide, Request)
+        placed = {op: self._at_giver(handlers[op]) for op in givers}
+        return placed | {op: self._at_home(op, handlers[op]) for op in homes}
+
+    def _at_home(self, kind: type[Op], handler: Handler) -> Handler:
+        """Carry an op out where the address it is about lives."""
+        lasting = kind in (Consume, Provide, Unprovide)
+
+        def carry_out(session: Session, op: Op) -> None:
+            to: str = op.to  # type: ignore[attr-defined]
+            app = session.app.name
+            home = None if session.edge == LINK else self.cluster.home(app, to)
+            if home is not None:
+                parse_address(to)
+                self.cluster.carry(home, session, op)
+            else:
+                self.definitions.take_over(app, to)
+                handler(session, op)
+            if lasting:
+                self.cluster.stand(session, op)
+
+        return carry_out
+
+    def _at_giver(self, handler: Handler) -> Handler:
+        """Carry an answer out on the node that gave what it answers."""
+
+        def carry_out(session: Session, op: Ack | Nack | Respond) -> None:
+            giver = None if session.edge == LINK else self.cluster.giver(session, op)
+            if giver is not None:
+                self.cluster.carry(giver, session, op)
+            else:
+                handler(session, op)
+
+        return carry_out
+
+    def _avatar_removed(self, name: str, user: str, avatar: str) -> None:
+        # A run under way may go to a user by the name of this avatar.
+        self._hub.fanout.end()
+        app = self._hub.apps.get(name)
+        if app is not None:
+            self.topics.avatar_removed(app, user, avatar)
+
+    def _queue_presence(self, session: Session, op: Presence) -> None:
+        self._tell(session, op, self.queues.get(session.app.name, op.to) is not None)
+
+    def _service_presence(self, session: Session, op: Presence) -> None:
+        self._tell(session, op, self.services.online(session.app.name, op.to))
+
+    def _tell(self, session: Session, op: Presence, online: bool) -> None:
+        if op.id is not None:
+            self._hub.answer(session, Reply(id=op.id, ok=True, online=online))

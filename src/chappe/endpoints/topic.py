@@ -1,0 +1,301 @@
+"""Topics: published to by anybody who may, received by all who subscribed (H16).
+
+A topic lives on one node, its *home*, which is this one unless the cluster says otherwise. The home
+numbers messages, keeps the history of topics that ask for one, and hands each message to its own
+subscribers and to every node that has some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from chappe.address import parse_address
+from chappe.endpoints.cluster import Cluster
+from chappe.endpoints.history import History, TopicOptions
+from chappe.endpoints.scope import outside
+from chappe.endpoints.user import Owners
+from chappe.errors import BadRequest, Forbidden, Overload
+from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
+from chappe.hub.app import App
+from chappe.hub.grant import EVERYTHING
+from chappe.hub.hub import Hub
+from chappe.hub.requests import Handler
+from chappe.hub.session import Session
+from chappe.message import Message
+from chappe.wire.ops import Op, Position, Presence, Publish, Reply, Subscribe, Unsubscribe
+
+# All histories of a node together; the one that was published to longest ago goes first.
+HISTORIES_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Topics:
+    """The topics of a node: its subscribers, and those topics whose home it is."""
+
+    def __init__(self, hub: Hub, owners: Owners) -> None:
+        self._hub = hub
+        self._fanout = hub.fanout
+        self._next_id = hub.ids.next
+        self._owners = owners
+        self._options: dict[tuple[str, str], TopicOptions] = {}
+        # By app and topic, the one published to longest ago first.
+        self._histories: dict[tuple[str, str], History] = {}
+        self.histories_bytes = 0
+        self.cluster: Cluster
+
+    def handlers(self) -> dict[type[Op], Handler]:
+        """The ops served here."""
+        return {
+            Publish: self.publish,
+            Subscribe: self.subscribe,
+            Unsubscribe: self.unsubscribe,
+        }
+
+    def define(self, app: str, topic: str, options: TopicOptions | None) -> None:
+        """Give a topic options of its own, or take them away."""
+        self._fanout.end()
+        key = (app, topic)
+        self.forget_history(app, topic)
+        if options is None:
+            self._options.pop(key, None)
+        else:
+            self._options[key] = options
+
+    def publish(self, session: Session, op: Publish) -> None:
+        """Hand a message to all subscribers; answered with how many nodes took it."""
+        to = op.to
+        scope = session.grant.publish
+        if scope is not EVERYTHING and to not in scope:
+            raise outside("publish to", to)
+        if op.reliable:
+            raise BadRequest("reliable: not for a topic")
+        payload, binary = self._hub.take(session, op)
+        app, fanout = session.app, self._fanout
+        message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
+        if self._joins(app, to):
+            fanout.add(message, session)
+            nodes = fanout.nodes
+        else:
+            home = self.cluster.home(app.name, to)
+            if home is not None:
+                check_topic(to)
+                self.cluster.publish(home, app, message, self._answer(session, op.id, message))
+                return
+            nodes = self.publish_here(app, message, session)
+        if op.id is not None:
+            message_id = session.encoding.message_id(message.id)
+            self._hub.answer(session, Reply(id=op.id, ok=True, message=message_id, nodes=nodes))
+
+    def _joins(self, app: App, to: str) -> bool:
+        """Whether a message to this topic goes on with the run under way."""
+        fanout = self._fanout
+        return (
+            to == fanout.to
+            and app is fanout.app
+            and not fanout.promised
+            and not fanout.foreign
+            and not (self._options and (app.name, to) in self._options)
+        )
+
+    def _answer(self, session: Session, request: int | None, message: Message) -> Answer:
+        if request is None:
+            return SilentAnswer(self._hub, session.app.name)
+        return RequestAnswer(self._hub, session, request, message.id)
+
+    def publish_here(self, app: App, message: Message, sender: Session | None = None) -> int:
+        """Publish as the topic's home; how many nodes took it. Raises BadRequest if it is none."""
+        to, fanout = message.to, self._fanout
+        if self._joins(app, to):
+            fanout.add(message, sender)
+            return fanout.nodes
+        options = self._options.get((app.name, to)) if self._options else None
+        if options is not None:
+            message = self._keep(app, message, options)
+            sender = None  # what follows is numbered, too: it does not join unseen
+        subscribers, watchers = app.topics.get(to), app.watchers.get(to, ())
+        if subscribers is None and not watchers:
+            check_topic(to)
+            self._hub.recorder.published(app.name, (message,), 0)
+            return 0
+        fanout.begin(app, to, subscribers or (), promised=False, relays=watchers)
+        fanout.add(message, sender)
+        return fanout.nodes
+
+    def _keep(self, app: App, message: Message, options: TopicOptions) -> Message:
+        if options.anonymous:
+            message = msgspec.structs.replace(message, sender="")
+        history = self.history(app.name, message.to)
+        if history is None:
+            return message
+        key = (app.name, message.to)
+        self._histories[key] = self._histories.pop(key)
+        before = history.size_bytes
+        message = history.add(message)
+        self.histories_bytes += history.size_bytes - before
+        while self.histories_bytes > HISTORIES_BYTES_MAX and len(self._histories) > 1:
+            self.forget_history(*next(iter(self._histories)))
+        return message
+
+    def fan_out_here(self, app: App, messages: list[Message]) -> None:
+        """Hand what the home sent, all to one topic, to the subscribers on this node."""
+        to = messages[0].to
+        subscribers = app.topics.get(to)
+        if subscribers is None:
+            return
+        self._fanout.begin(app, to, subscribers, promised=False, foreign=True)
+        for message in messages:
+            self._fanout.add(message, None)
+            if not self._fanout.to:  # grown large, it ended
+                self._fanout.begin(app, to, subscribers, promised=False, foreign=True)
+
+    def history(self, app: str, topic: str) -> History | None:
+        """The history of a topic whose home is here, begun if it is to have one and has none."""
+        options = self._options.get((app, topic))
+        if options is None or not options.history or not options.history_s:
+            return None
+        history = self._histories.get((app, topic))
+        if history is None:
+            history = History(f"{self._next_id():x}", options)
+            self._histories[app, topic] = history
+        history.expire(self._hub.now_ms)
+        return history
+
+    def histories(self) -> Iterator[tuple[str, str]]:
+        """The topics that have a history here, as (app, topic)."""
+        return iter(self._histories)
+
+    def forget_history(self, app: str, topic: str) -> None:
+        """Let go of a topic's history: its home is elsewhere now, or it is not to be kept."""
+        history = self._histories.pop((app, topic), None)
+        if history is not None:
+            self.histories_bytes -= history.size_bytes
+
+    def subscribe(self, session: Session, op: Subscribe) -> None:
+        """Let a session receive what is published to a topic, as itself or as an avatar."""
+        to, app = op.to, session.app
+        if to not in session.grant.subscribe:
+            raise outside("subscribe to", to)
+        check_topic(to)
+        self._check_identity(session, op.as_)
+        topics = session.topics
+        if topics is not None and to not in topics:
+            most = self._hub.options.subscriptions_max
+            if len(topics) >= most:
+                raise Overload(f"a session has at most {most} topics")
+        home = self.cluster.home(app.name, to)
+        if home is not None:
+            self.cluster.subscribe(home, session, op)
+            return
+        reply = self.join(session, op, *self.position(app.name, to, op.epoch, op.offset))
+        self.answer_subscribe(session, op, reply)
+
+    def position(
+        self, app: str, topic: str, epoch: str | None, offset: int | None
+    ) -> tuple[str, int, bool, list[Message]]:
+        """Where a topic at home here is, and what came since a place: epoch, offset, whether that
+        is all, and the messages."""
+        history = self.history(app, topic)
+        if history is None:
+            return "", 0, offset is None, []
+        whole, missed = history.since(epoch, offset)
+        return history.epoch, history.offset, whole, missed
+
+    def join(
+        self,
+        session: Session,
+        op: Subscribe,
+        epoch: str,
+        offset: int,
+        whole: bool,
+        missed: list[Message],
+    ) -> Reply:
+        """Bind a session to a topic, after what it missed; the reply tells where it is then."""
+        to, app = op.to, session.app
+        self._fanout.end()
+        if app.topics.bind(to, session) and missed:
+            self._fanout.put_droppable(missed, (session,))
+        if session.topics is None:
+            session.topics = {}
+        identity = op.as_ or session.address
+        known = session.topics.get(to, ())
+        if identity not in known:
+            session.topics[to] = (*known, identity)
+        reply = Reply(id=op.id or 0, ok=True)
+        if op.offset is not None:
+            reply.recovered = whole
+        if epoch:
+            reply.epoch, reply.offset = epoch, offset
+        return reply
+
+    def answer_subscribe(self, session: Session, op: Subscribe, reply: Reply) -> None:
+        """Answer, if an answer was asked for."""
+        if op.id is not None:
+            self._hub.answer(session, reply)
+
+    def _check_identity(self, session: Session, identity: str | None) -> None:
+        if identity is None or identity == session.address:
+            return
+        if parse_address(identity, "as").kind != "avatar":
+            raise BadRequest("as: oneself, or an avatar of one's own")
+        if self._owners.user_of(session.app.name, identity) != session.address:
+            raise Forbidden(f"as: {identity} is not an avatar of {session.address}")
+
+    def unsubscribe(self, session: Session, op: Unsubscribe) -> None:
+        """Let a session receive no more of a topic, unless another of its identities does."""
+        check_topic(op.to)
+        self._part(session, op.to, op.as_ or session.address)
+        if op.id is not None:
+            self._hub.answer(session, Reply(id=op.id, ok=True))
+
+    def _part(self, session: Session, topic: str, identity: str) -> None:
+        if session.topics is None or identity not in session.topics.get(topic, ()):
+            return
+        left = tuple(one for one in session.topics[topic] if one != identity)
+        if left:
+            session.topics[topic] = left
+            return
+        del session.topics[topic]
+        self._fanout.end()
+        self._unbind(session, topic)
+
+    def avatar_removed(self, app: App, user: str, avatar: str) -> None:
+        """An avatar is no more: what its user subscribed as it goes."""
+        for session in app.endpoints.get(user) or ():
+            for topic in [t for t, who in (session.topics or {}).items() if avatar in who]:
+                self._part(session, topic, avatar)
+
+    def left(self, session: Session) -> None:
+        """A session has gone: it subscribes to nothing any more (H16)."""
+        for topic in session.topics or ():
+            self._unbind(session, topic)
+        session.topics = None
+
+    def _unbind(self, session: Session, topic: str) -> None:
+        app = session.app
+        app.topics.unbind(topic, session)
+        if topic not in app.topics:
+            self.cluster.unwatch(app, topic)
+
+    def tell_position(self, app: App, topic: str, epoch: str, offset: int) -> None:
+        """Tell the subscribers on this node that a topic's history began anew."""
+        self._fanout.end()
+        for session in app.topics.get(topic) or ():
+            self._hub.say(session, Position(to=topic, epoch=epoch, offset=offset))
+
+    def presence(self, session: Session, op: Presence) -> None:
+        """A topic is there while somebody subscribes to it."""
+        app = session.app
+        home = self.cluster.home(app.name, op.to)
+        if home is not None:
+            self.cluster.carry(home, session, op)
+        elif op.id is not None:
+            online = op.to in app.topics or op.to in app.watchers
+            self._hub.answer(session, Reply(id=op.id, ok=True, online=online))
+
+
+def check_topic(to: str) -> None:
+    """Refuse an address that is not a topic's; raises BadRequest."""
+    kind = parse_address(to).kind
+    if kind != "topic":
+        raise BadRequest(f"to: a topic is meant here, not a {kind}")
