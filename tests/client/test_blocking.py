@@ -11,7 +11,7 @@ import pytest
 
 from chappe import blocking
 from chappe.client import ClientOptions, Reconnected
-from chappe.errors import ConfigError, ConnectionClosed, Unreachable
+from chappe.errors import BadRequest, ConfigError, ConnectionClosed, Unreachable
 
 from .conftest import QUICK, Service, serving
 
@@ -147,3 +147,99 @@ def test_a_failed_connect_raises_and_leaves_no_thread():
         blocking.connect("tcp://127.0.0.1:1", as_="user:a")
     with pytest.raises(ConfigError):
         blocking.connect("nonsense")
+
+
+def test_queues_without_await(url):  # H17
+    with (
+        blocking.connect(url, as_="user:a") as alice,
+        blocking.connect(url, as_="user:b") as bob,
+    ):
+        alice.create("queue:jobs", volatile=True)
+        assert alice.fetch("queue:jobs") == []
+        for n in range(6):
+            alice.send("queue:jobs", n)
+        first, second = bob.fetch("queue:jobs", 2, wait_s=5)
+        assert (first.data, first.queue, first.message.sender) == (0, "queue:jobs", "user:a")
+        assert first.nack()
+        assert second.ack()
+        got = []
+        with bob.consume("queue:jobs", credit=2) as items:
+            for item in items:
+                if item.data == 3 and "broken" not in got:
+                    got.append("broken")
+                    with pytest.raises(ValueError, match="no"), item:
+                        raise ValueError("no")
+                    continue
+                with item:
+                    got.append(item.data)
+                if len(got) == 6:
+                    break
+        assert sorted(map(str, got)) == ["0", "2", "3", "4", "5", "broken"]
+        assert alice.fetch("queue:jobs") == []
+        alice.delete("queue:jobs")
+
+
+def test_a_consumer_ends_with_its_client(url):
+    alice = blocking.connect(url, as_="user:a")
+    alice.create("queue:jobs", volatile=True)
+    alice.send("queue:jobs", 1)
+    with ThreadPoolExecutor(1) as pool:
+        first = threading.Event()
+
+        def consume() -> list[int]:
+            got = []
+            for item in alice.consume("queue:jobs"):
+                got.append(item.data)
+                first.set()
+            return got
+
+        consuming = pool.submit(consume)
+        first.wait()
+        alice.close()
+        assert consuming.result() == [1]
+
+
+def test_services_without_await(url):  # H18
+    inside = threading.Barrier(3)
+
+    def handler(data: int) -> int:
+        if data < 0:
+            raise BadRequest("data: below 0")
+        inside.wait(10)
+        return data * 2
+
+    with (
+        blocking.connect(url, as_="user:a") as alice,
+        blocking.connect(url, as_="user:b") as bob,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        alice.provide("service:double", handler, concurrency=3)
+        with pytest.raises(BadRequest, match="already"):
+            alice.provide("service:double", handler)
+        # Three handlers are inside at once: each in a thread of its own.
+        asked = [pool.submit(bob.request, "service:double", n) for n in range(3)]
+        assert [answer.result() for answer in asked] == [0, 2, 4]
+        with pytest.raises(BadRequest, match="below 0"):
+            bob.request("service:double", -1, timeout_s=5, idempotent=True)
+        alice.unprovide("service:double")
+        with pytest.raises(Unreachable):
+            bob.request("service:double", 1)
+
+
+def test_avatars_and_positions_without_await(url):  # H14
+    with (
+        blocking.connect(url, as_="user:a") as alice,
+        blocking.connect(url, as_="user:b") as bob,
+    ):
+        alice.create("topic:kept", history=5)
+        alice.add_avatar("avatar:x", "user:b")
+        assert bob.subscribe("topic:kept", as_="avatar:x")
+        alice.publish("topic:kept", 1)
+        assert bob.receive(timeout=5).data == 1
+        kept = bob.position("topic:kept")
+        assert kept is not None
+        bob.unsubscribe("topic:kept", as_="avatar:x")
+        alice.publish("topic:kept", 2)
+        assert bob.subscribe("topic:kept", since=kept)
+        assert bob.receive(timeout=5).data == 2
+        bob.remove_avatar("avatar:x")
