@@ -69,10 +69,13 @@ class Grounds:
     def respond(self, number: str) -> None:
         self.service.answered(self.calls.by_id[number], self.now)
 
-    def die(self, who: Any) -> None:
-        for call in self.calls.of(who):
-            call.service.abandon(call)
-        self.service.leave(who, self.now)
+    def die(self, *who: Any) -> None:
+        """Let some die together."""
+        for each in who:
+            for call in self.calls.of(each):
+                call.service.abandon(call)
+            self.service.leave(each, self.now)
+        self.later(0)
 
     def later(self, seconds: float) -> None:
         self.now += seconds
@@ -191,6 +194,16 @@ def test_an_idempotent_one_goes_to_another_in_order_and_first() -> None:
     grounds.respond("n.2")
     assert r.failures == []
     assert grounds.at_rest()
+
+
+def test_what_is_repeated_is_not_given_to_those_who_die_together() -> None:
+    grounds = Grounds(attempts_max=2)
+    a, b, c, r = people("abcr")
+    grounds.provide(a)
+    grounds.ask(r, idempotent=True)
+    grounds.provide(b, c)
+    grounds.die(a, b)
+    assert (b.asked, c.asked, r.failures) == ([], ["n.1"], [])
 
 
 def test_with_the_last_provider_all_who_wait_are_told_at_once() -> None:

@@ -65,6 +65,7 @@ class ServiceRig(Rig):
 
     def die(self, who: Endpoint) -> None:
         self.hub.close(who.session, CloseCode.GOING_AWAY, "dies")
+        self.timer.move_to(self.timer.now)
 
 
 def request(data: Any, id: int | None = 7, **fields: Any) -> Request:

@@ -86,8 +86,11 @@ class Grounds:
     def nack(self, message: int) -> None:
         self.queue.give_back(self.item(message), self.now)
 
-    def leave(self, who: Any) -> None:
-        self.queue.leave(who, self.now)
+    def leave(self, *who: Any) -> None:
+        """Let some leave together."""
+        for each in who:
+            self.queue.leave(each, self.now)
+        self.later(0)
 
     def later(self, seconds: float) -> None:
         self.now += seconds
@@ -204,6 +207,18 @@ def test_what_is_handed_back_goes_to_those_who_wait_one_each() -> None:
     grounds.leave(a)
     assert (b.got, c.got) == ([1, 3, 5], [2, 4])
     assert (b.fetched, c.fetched) == ([(7, 3)], [(7, 2)])
+
+
+def test_those_who_leave_together_use_up_no_attempts_of_each_others_messages() -> None:
+    grounds = Grounds(attempts_max=2)
+    crowd, last = people("abcdef"), Someone("z")
+    grounds.send()
+    for who in crowd:
+        grounds.consume(who, 1)
+    grounds.consume(last, 1)
+    grounds.leave(*crowd)
+    assert last.got == [1]
+    assert [who.got for who in crowd[1:]] == [[]] * 5
 
 
 def test_who_dies_waits_no_longer() -> None:

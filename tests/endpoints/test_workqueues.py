@@ -119,6 +119,7 @@ async def test_a_worker_that_dies_hands_on_what_it_had_in_order() -> None:
     await rig.heard(next_)
     dying.say(Fetch(id=3, to=JOBS, wait_ms=1000))
     rig.hub.close(dying.session, CloseCode.GOING_AWAY, "dies")
+    rig.timer.move_to(rig.timer.now)
     await rig.tick()
     assert next_.got() == [0, 2]
     alice.say(send(JOBS, 5))

@@ -15,7 +15,7 @@ No clock and no sessions here: time is an argument, an Exchange does what is to 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chappe.endpoints.limits import ServiceLimits
 from chappe.endpoints.provider import Call, Calls, Provider, Roster
@@ -53,6 +53,7 @@ class Service:
         self._roster = Roster(limits.in_flight_max)
         self._waiting: OrderedDict[str, Call] = OrderedDict()
         self._bytes = 0
+        self._woken: list[Any] | None = None
 
     def __contains__(self, session: Session) -> bool:
         return session in self._providers
@@ -98,6 +99,14 @@ class Service:
                 reason = f"a provider of {self.address} went away before it answered"
                 self._fail(call, Unreachable(reason), outcome_unknown=True)
         self._fail_waiting()
+        if self._woken is None and self._waiting:
+            # Many may leave together, as when a link breaks: what waits must not be given to one
+            # that goes in the same turn.
+            self._woken = self._calls.deadlines.add(now, self)
+
+    def lapse(self, now: float) -> None:
+        """All who leave together have left: hand out what waits."""
+        self._woken = None
         self._hand_out(now)
 
     def request(self, call: Call, requester: Session, timeout_s: float, now: float) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chappe.endpoints.consumer import Consumer, Fetching, Item, Loans
 from chappe.endpoints.limits import QueueLimits, QueueOptions
@@ -72,6 +72,7 @@ class WorkQueue:
         self._consumers: dict[Session, Consumer] = {}
         self._line: OrderedDict[Fetching | Consumer, None] = OrderedDict()
         self._fetches = 0
+        self._woken: list[Any] | None = None
 
     def send(self, message: Message, now: float) -> None:
         """Take a message; raises Overload when there is no room, BadRequest if there never is."""
@@ -157,7 +158,8 @@ class WorkQueue:
         self._hand_out(now)
 
     def leave(self, session: Session, now: float) -> None:
-        """A consumer is gone: what it did not acknowledge goes to the next, in order."""
+        """A consumer is gone: what it did not acknowledge goes to the next, in order, as soon as
+        deadlines are looked at."""
         consumer = self._consumers.pop(session, None)
         if consumer is None:
             return
@@ -165,6 +167,14 @@ class WorkQueue:
         for item in list(consumer.unacked.values()):
             self._take_back(item)
             self._return(item)
+        if self._woken is None and self._returned:
+            # Many may leave together, as when a link breaks: what one had must not be tried, and
+            # counted, on each of the others that go in the same turn.
+            self._woken = self._loans.deadlines.add(now, self)
+
+    def lapse(self, now: float) -> None:
+        """All who leave together have left: hand out what they had."""
+        self._woken = None
         self._hand_out(now)
 
     def close(self, error: RequestError) -> list[Session]:
@@ -175,6 +185,8 @@ class WorkQueue:
                 self._outlet.refused(consumer.session, fetch.request, error)
             for item in list(consumer.unacked.values()):
                 self._take_back(item)
+        if self._woken is not None:
+            self._loans.deadlines.cancel(self._woken)
         self._consumers.clear()
         self._fresh.clear()
         self._returned.clear()

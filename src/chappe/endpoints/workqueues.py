@@ -89,16 +89,13 @@ class WorkQueues:
         _refuse_fields(op, _DURABLE_SEND)
         queue = self._queue(session, to)
         payload, binary = self._hub.take(session, op)
-        message_id = self._put(queue, session, payload, binary)
+        hub = self._hub
+        message = Message(hub.ids.next(), session.address, to, hub.now_ms, payload, binary)
+        queue.send(message, self._timer.time())
+        self._alarm.set()
+        hub.recorder.sent(session.app.name, (message,))
         if op.id is not None:
-            self._hub.outboxes.put(session, session.encoding.accepted(op.id, message_id))
-
-    def put(self, session: Session, to: str, payload: bytes, binary: bool) -> int:
-        """Keep a message whose sender and payload were checked; returns the id it got.
-
-        The id is the queue's own: it is what a consumer acknowledges. Raises RequestError.
-        """
-        return self._put(self._queue(session, to), session, payload, binary)
+            hub.outboxes.put(session, session.encoding.accepted(op.id, message.id))
 
     def fetch(self, session: Session, op: Fetch) -> None:
         """Give a session what there is, or let it wait; raises RequestError."""
@@ -145,16 +142,6 @@ class WorkQueues:
     def stop(self) -> None:
         """Let no deadline pass any more."""
         self._alarm.stop()
-
-    def _put(self, queue: WorkQueue, session: Session, payload: bytes, binary: bool) -> int:
-        hub = self._hub
-        message = Message(
-            hub.ids.next(), session.address, queue.address, hub.now_ms, payload, binary
-        )
-        queue.send(message, self._timer.time())
-        hub.recorder.sent(session.app.name, (message,))
-        self._alarm.set()
-        return message.id
 
     def _queue(self, session: Session, to: str) -> WorkQueue:
         queue = self._queues.get((session.app.name, to))
