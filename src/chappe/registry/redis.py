@@ -64,7 +64,9 @@ def redis_client(
         username=user,
         password=password,
         protocol=2,
-        socket_timeout=timeout_s,
+        # Each request has a timeout of ours. The client's own is a wait_for, which in Python 3.11
+        # forgets a cancel that comes at the same time as the answer.
+        socket_timeout=None,
         socket_connect_timeout=timeout_s,
         # A request whose answer was lost may have been carried out: only its caller can know
         # whether to ask again.
@@ -221,12 +223,12 @@ class RedisLedger:
         while True:
             listener = self._client.pubsub()
             try:
-                await listener.subscribe(self._channel)
+                await self._ask(listener.subscribe(self._channel))
                 # Whatever happened while nobody listened.
                 self.bell.ring_all()
                 await self._hear(listener)
-            except _FAILURES as error:
-                log.debug("redis does not tell of changes", reason=str(self._unreached(error)))
+            except (*_FAILURES, ClusterError) as error:
+                log.debug("redis does not tell of changes", reason=str(error))
             finally:
                 with suppress(*_FAILURES):
                     await listener.aclose()  # type: ignore[no-untyped-call]
@@ -240,7 +242,7 @@ class RedisLedger:
             if told is None:
                 if asked:
                     raise TimeoutError("silence")
-                await listener.ping()
+                await self._ask(listener.ping())
                 asked = True
                 continue
             asked = False
