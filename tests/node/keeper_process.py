@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from chappe.node.child import Child, Cord
-from chappe.node.keeper.keeper import SOCKET, keep, keeper_socket
+from chappe.node.keeper.keeper import SOCKET, keep
 from chappe.node.keeper.kept import kept_registry
 from chappe.node.keeper.line import Line
+from chappe.node.unix import listen
 from chappe.registry.options import RegistryOptions
 from chappe.registry.registry import Registry
 from chappe.store.keeper import KeeperStore
@@ -26,7 +27,7 @@ class KeeperProcess:
         self.path = folder / SOCKET
         self.options = RegistryOptions(lease_s=lease_s)
         self._arguments = [store, str(folder), str(lease_s)]
-        self._listening = keeper_socket(folder)
+        self._listening = listen(self.path)
         self._before = 0
         self.start()
 

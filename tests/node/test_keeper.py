@@ -15,8 +15,9 @@ import pytest
 
 from chappe.errors import ClusterError, ConfigError, Held, StorageError
 from chappe.node.keeper import desk, frame
-from chappe.node.keeper.keeper import keeper_socket
-from chappe.node.keeper.line import Line, reachable
+from chappe.node.keeper.keeper import SOCKET
+from chappe.node.keeper.line import Line
+from chappe.node.unix import listen, reachable
 from chappe.registry.membership import Member, Members
 from chappe.registry.registry import Registry
 from tests.loop import on_loop
@@ -65,13 +66,13 @@ async def names(views: AsyncIterator[Members]) -> AsyncIterator[set[str]]:
 
 
 def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
-    listening = keeper_socket(tmp_path)
+    listening = listen(tmp_path / SOCKET)
     assert stat.S_IMODE((tmp_path / "keeper.sock").stat().st_mode) == 0o600
     # One that was left behind by a crash is in nobody's way.
-    keeper_socket(tmp_path).close()
+    listen(tmp_path / SOCKET).close()
     listening.close()
     with pytest.raises(ConfigError, match=r"data: .*keeper\.sock"):
-        keeper_socket(tmp_path / "missing")
+        listen(tmp_path / "missing" / SOCKET)
 
 
 @on_loop

@@ -7,26 +7,36 @@ import fcntl
 import gc
 import os
 import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
+from prometheus_client.core import Metric
 
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.clock import Clock, SystemClock
+from chappe.cluster.options import read_secret
 from chappe.edge.acceptor import AcceptCounters, Acceptor, Listen, Listener, ProtocolFactory
 from chappe.edge.door import Door
 from chappe.edge.http.edge import HttpEdge
 from chappe.edge.origin import Origins
 from chappe.edge.tcp import TcpConnection
 from chappe.edge.websocket import WebSocketEdge
-from chappe.errors import CloseCode, ConfigError
+from chappe.endpoints.application import Application
+from chappe.endpoints.directory import Directory
+from chappe.endpoints.revocation import DirectoryRevocations
+from chappe.errors import CloseCode, ClusterError, ConfigError, StorageError
 from chappe.events.recorder import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.ids import Snowflake
 from chappe.node.floor import FileFloor
+from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions, Tls
 from chappe.node.parts import ITS_OWN, Parts
+from chappe.registry.url import open_registry
+from chappe.store.url import open_store
 
 log = structlog.get_logger()
 
@@ -54,22 +64,40 @@ class Node:
         self.accept_counters = AcceptCounters()
         self._door = Door(options.access.connects_per_s, self._clock)
         self.recorder = CountingRecorder()
-        tokens = TokenAuthenticator(options.access.keys, self._clock)
-        authenticator = DevAuthenticator(tokens) if options.dev else tokens
         origins = Origins(options.access.origins, loopback=options.dev)
-        # Last of what may be refused: a folder once taken is held until the node stops.
         self._data = DataFolder(Path(options.data))
+        with self._data.released_on_error():
+            place = self._place()
+            self._store = parts.store or open_store(options.store, self._data.path)
+            ids = Snowflake(
+                options.number or 0, self._clock.wall_ms, FileFloor(self._data.path / "ids.floor")
+            )
+            self._directory = Directory(ids=ids, clock=self._clock, store=self._store)
+            revocations = DirectoryRevocations(self._directory)
+            tokens = TokenAuthenticator(options.access.keys, self._clock, revocations)
+        authenticator = DevAuthenticator(tokens) if options.dev else tokens
         self.hub = Hub(
             loop=self._loop,
             clock=self._clock,
-            ids=Snowflake(
-                options.number, self._clock.wall_ms, FileFloor(self._data.path / "ids.floor")
-            ),
+            ids=ids,
             entropy=os.urandom,
             authenticator=authenticator,
             recorder=self.recorder,
             options=options.hub,
             limits=options.limits,
+        )
+        revocations.close_with(self.hub.close_token)
+        self.name = place.name if place is not None else "node"
+        application = Application(self.hub, self._directory, self._loop, self.name)
+        self.neighbourhood = Neighbourhood(
+            options,
+            hub=self.hub,
+            application=application,
+            store=self._store,
+            clock=self._clock,
+            recorder=self.recorder,
+            name=self.name,
+            place=place,
         )
         self._websocket = WebSocketEdge(
             self.hub,
@@ -89,19 +117,38 @@ class Node:
             accept_counters=self.accept_counters,
             addresses=self.addresses,
             options=options.http,
+            elsewhere=self.neighbourhood.cluster.visits,
+            gather=parts.gather,
         )
+        self.neighbourhood.cluster.visits.serve = self._http.relayed
         self._ports: dict[str, int] = {}
 
+    def _place(self) -> Place | None:
+        """The node's place in a cluster, unless it is alone; raises ConfigError."""
+        options, parts = self._options, self._parts
+        if parts.registry is None and options.registry == "memory":
+            return None
+        name = options.name or self._data.name()
+        return Place(
+            name=name,
+            registry=parts.registry or open_registry(options.registry, name=name),
+            secret=parts.secret or read_secret(options.cluster.secret),
+            listen=self._open_link_listener,
+        )
+
     async def start(self) -> None:
-        """Listen on every edge; raises ConfigError when a port cannot be had."""
+        """Remember, join, and listen on every edge; raises ConfigError when a port cannot be had,
+        ClusterError or StorageError when the registry or the store cannot."""
         options = self._options
         await self._http.start()
         self.hub.start()
         try:
+            await self._directory.load()
+            await self.neighbourhood.start()
             self._listen("websocket", self._websocket.protocol, options.port)
             self._listen("http", self._http.protocol, options.http_port)
             self._listen("tcp", lambda: TcpConnection(self.hub), options.tcp_port)
-        except ConfigError:
+        except (ConfigError, ClusterError, StorageError):
             await self._stop()
             raise
         # What lives now lives for ever: the collector need not look at it again, and with it out
@@ -130,6 +177,21 @@ class Node:
             shared=self._parts.shared_ports,
         )
 
+    def _open_link_listener(
+        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> Listener:
+        """Links are not the public's: neither its door nor its shared ports are theirs."""
+        return Acceptor(
+            self._loop,
+            factory,
+            host,
+            port,
+            tls,
+            AcceptCounters(),
+            None,
+            self._options.handshake_timeout_s,
+        )
+
     def addresses(self) -> dict[str, str]:
         """Where each edge is reached."""
         s = "s" if self._tls else ""
@@ -140,6 +202,10 @@ class Node:
             edge: f"{schemes[edge]}://{host}:{port}{paths.get(edge, '')}"
             for edge, port in self._ports.items()
         }
+
+    def counts(self) -> Iterable[Metric]:
+        """What the node has counted, as `/metrics` tells it."""
+        return self._http.collector.collect()
 
     async def drain(self) -> None:
         """Take nobody new, send everybody elsewhere, flush, and stop.
@@ -168,6 +234,12 @@ class Node:
         self._stop_listening("websocket", "tcp", "http")
         await self._http.stop()
         self.hub.stop()
+        await self.neighbourhood.stop()
+        try:
+            await self._directory.close()
+            await self._store.close()
+        except StorageError as error:
+            log.error("store.close", reason=str(error))
         self._data.release()
 
 
@@ -183,6 +255,25 @@ class DataFolder:
         except BlockingIOError:
             os.close(self._lock)
             raise ConfigError(f"data: {path} is in use by another node") from None
+        except OSError as error:
+            raise ConfigError(f"data: {error}") from None
+
+    @contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Hold the folder only if what needs it can be made."""
+        try:
+            yield
+        except ConfigError:
+            self.release()
+            raise
+
+    def name(self) -> str:
+        """The name of the node whose folder this is, made up once and kept."""
+        file = self.path / "name"
+        try:
+            if not file.exists():
+                file.write_text(f"node-{os.urandom(4).hex()}\n")
+            return file.read_text().strip()
         except OSError as error:
             raise ConfigError(f"data: {error}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chappe.edge.http.health import Gather
 from chappe.registry.registry import Registry
 from chappe.store.store import Store
 
@@ -16,6 +17,8 @@ class Parts:
     store: Store | None = None
     # Proves the nodes of a cluster to each other.
     secret: bytes | None = None
+    # Puts what the workers beside it have counted beside what it has.
+    gather: Gather | None = None
     # Whether others listen on the ports of its edges too.
     shared_ports: bool = False
 

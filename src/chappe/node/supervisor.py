@@ -31,10 +31,11 @@ import structlog
 
 from chappe.errors import ClusterError
 from chappe.node.child import SIGNALS, Child, Life, fork
-from chappe.node.keeper.keeper import SOCKET, keep, keeper_socket
+from chappe.node.keeper.keeper import SOCKET, keep
 from chappe.node.node import DataFolder
 from chappe.node.options import NodeOptions
 from chappe.node.reservation import Reservation
+from chappe.node.unix import listen
 from chappe.node.worker import work
 
 log = structlog.get_logger()
@@ -132,18 +133,20 @@ class Supervisor:
         foreign = [reservation.socket for reservation in reserved.values()]
         shared = msgspec.structs.replace(options, workers=1, **ports)
         path = data.path / SOCKET
-        listening = keeper_socket(data.path)
+        listening = listen(path)
         stack.callback(path.unlink, missing_ok=True)
         stack.callback(listening.close)
         life = partial(keep, listening=listening, store="sqlite:", data=data.path)
         self._keeper = Post("keeper", life, foreign)
         secret = secrets.token_bytes(32)
-        for number in range(1, options.workers + 1):
-            name = f"worker-{number}"
+        names = [f"worker-{number}" for number in range(1, options.workers + 1)]
+        folders = {name: data.path / name for name in names}
+        for number, name in enumerate(names, 1):
             life = partial(
                 work,
                 name=name,
-                options=worker_options(shared, number, data.path / name),
+                folders=folders,
+                options=worker_options(shared, number, folders[name]),
                 keeper=path,
                 kept=frozenset({"registry", "store"}),
                 secret=secret,
@@ -289,5 +292,20 @@ class Supervisor:
 
 
 def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
-    """The options of one worker, numbered from 1."""
-    return msgspec.structs.replace(shared, number=shared.number + number - 1, data=str(data))
+    """The options of one worker, numbered from 1.
+
+    The links between workers stay on this machine, unless other machines' nodes are to be met.
+    """
+    given = shared.number
+    cluster = shared.cluster
+    if shared.registry == "memory":
+        cluster = msgspec.structs.replace(cluster, host="127.0.0.1", port=0, tls=None)
+    elif number > 1 and cluster.port:
+        cluster = msgspec.structs.replace(cluster, port=cluster.port + number - 1)
+    return msgspec.structs.replace(
+        shared,
+        number=None if given is None else given + number - 1,
+        name=f"{shared.name}-{number}" if shared.name else "",
+        data=str(data),
+        cluster=cluster,
+    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 import uvloop
 
 from chappe.node.child import SIGNALS, Cord, Report
+from chappe.node.gathering import Gathering
 from chappe.node.keeper.kept import kept_registry, kept_store
 from chappe.node.node import Node
 from chappe.node.options import NodeOptions
@@ -23,6 +25,7 @@ def work(
     before: int,
     *,
     name: str,
+    folders: Mapping[str, Path],
     options: NodeOptions,
     keeper: Path,
     kept: frozenset[str],
@@ -33,11 +36,17 @@ def work(
     `kept` says which parts are the keeper's: the registry, the store, or both.
     """
     structlog.contextvars.bind_contextvars(process=name)
-    uvloop.run(_work(cord, options, keeper, kept, secret))
+    gathering = Gathering(name, folders)
+    uvloop.run(_work(cord, options, gathering, keeper, kept, secret))
 
 
 async def _work(
-    cord: Cord, options: NodeOptions, keeper: Path, kept: frozenset[str], secret: bytes
+    cord: Cord,
+    options: NodeOptions,
+    gathering: Gathering,
+    keeper: Path,
+    kept: frozenset[str],
+    secret: bytes,
 ) -> None:
     stop = asyncio.Event()
     cord.on_cut(stop.set)
@@ -49,13 +58,16 @@ async def _work(
         registry=kept_registry(keeper) if "registry" in kept else None,
         store=kept_store(keeper) if "store" in kept else None,
         secret=secret if "registry" in kept else None,
+        gather=gathering.gather,
         shared_ports=True,
     )
     node = Node(options, parts=parts)
     await node.start()
+    await gathering.start(node.counts)
     cord.tell(Report(addresses=node.addresses()))
     await stop.wait()
     await node.drain()
+    gathering.stop()
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
     # exit into a death by signal.
     for number in _ORDERS:

@@ -25,7 +25,7 @@ from chappe.edge.http.directory import DirectoryRoutes
 from chappe.edge.http.errand import Errands
 from chappe.edge.http.failure import answer_failures
 from chappe.edge.http.gate import Gate
-from chappe.edge.http.health import HealthRoutes
+from chappe.edge.http.health import Gather, HealthRoutes
 from chappe.edge.http.messages import MessageRoutes
 from chappe.edge.http.metrics import HubCollector, sessions_by_edge
 from chappe.edge.http.options import HttpOptions
@@ -59,6 +59,7 @@ class HttpEdge:
         addresses: Callable[[], dict[str, str]],
         options: HttpOptions | None = None,
         elsewhere: Elsewhere | None = None,
+        gather: Gather | None = None,
     ) -> None:
         self._hub = hub
         self._recorder = recorder
@@ -69,7 +70,8 @@ class HttpEdge:
         self._state = ServerState()
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
-        self.app = self._make_app(authenticator, revocations, accept_counters, elsewhere)
+        self.collector = HubCollector(hub, recorder, accept_counters, self._uptime_s, self._counts)
+        self.app = self._make_app(authenticator, revocations, elsewhere, gather)
         gate = Gate(self.app, origins, dev=dev, header_bytes_max=self._options.header_bytes_max)
         self._config = _config(gate, self._options)
         self._config.load()
@@ -134,8 +136,8 @@ class HttpEdge:
         self,
         authenticator: Authenticator,
         revocations: Revocations,
-        accepts: AcceptCounters,
         elsewhere: Elsewhere | None,
+        gather: Gather | None,
     ) -> FastAPI:
         # The documentation pages load scripts from elsewhere: off.
         app = FastAPI(
@@ -148,8 +150,7 @@ class HttpEdge:
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         hub, options = self._hub, self._options
-        collector = HubCollector(hub, self._recorder, accepts, self._uptime_s, self._counts)
-        app.include_router(HealthRoutes(self._ready, collector).router())
+        app.include_router(HealthRoutes(self._ready, self.collector, gather).router())
         questions = Questions(hub, options)
         errands = Errands(hub, questions)
         relays = Relays(hub, options, elsewhere)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from chappe.edge.http.bodies import Done
 from chappe.edge.http.description import operation
 from chappe.edge.http.exchange import done
 from chappe.edge.http.failure import failed
-from chappe.edge.http.metrics import HubCollector
 from chappe.errors import ErrorCode
+
+# Adds to a node's own counts those of the processes that share its port.
+Gather = Callable[[Iterable[Metric]], Awaitable[Iterable[Metric]]]
 
 
 class HealthRoutes:
     """Answers probes and scrapes, which carry no token."""
 
-    def __init__(self, ready: Callable[[], bool], collector: HubCollector) -> None:
+    def __init__(
+        self, ready: Callable[[], bool], collector: Collector, gather: Gather | None = None
+    ) -> None:
         self._ready = ready
-        self._registry = CollectorRegistry()
-        self._registry.register(collector)
+        self._collector = collector
+        self._gather = gather
 
     def router(self) -> APIRouter:
         """The routes, ready to be included."""
@@ -57,4 +63,19 @@ class HealthRoutes:
         return done(Done(ok=True))
 
     async def metrics(self) -> Response:
-        return Response(generate_latest(self._registry), 200, media_type=CONTENT_TYPE_LATEST)
+        families = self._collector.collect()
+        if self._gather is not None:
+            families = await self._gather(families)
+        registry = CollectorRegistry()
+        registry.register(_Collected(families))
+        return Response(generate_latest(registry), 200, media_type=CONTENT_TYPE_LATEST)
+
+
+class _Collected(Collector):
+    """Families that were collected before."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families

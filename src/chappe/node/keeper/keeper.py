@@ -8,7 +8,6 @@ must not take the store from under workers that still drain.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 from pathlib import Path
@@ -16,10 +15,8 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from chappe.errors import ConfigError
 from chappe.node.child import SIGNALS, Cord, Report
 from chappe.node.keeper.desk import Desk
-from chappe.node.keeper.line import reachable
 from chappe.registry.memory import MemoryRegistry
 from chappe.registry.options import DEFAULTS, RegistryOptions
 from chappe.store.store import Store
@@ -28,30 +25,10 @@ from chappe.store.url import open_store
 log = structlog.get_logger()
 
 SOCKET = "keeper.sock"
-_BACKLOG = 128
 # What one keeper's registry may number: sessions, versions, epochs, sequences.
 _NUMBERS = 1 << 40
 # How long lines may take to end once the keeper was told to: workers have ended before.
 _END_S = 10.0
-
-
-def keeper_socket(data: Path) -> socket.socket:
-    """Listen in a data folder, for its owner alone; raises ConfigError."""
-    path = data / SOCKET
-    listening = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)
-    try:
-        path.unlink(missing_ok=True)
-        with reachable(path) as short:
-            listening.bind(short)
-        listening.listen(_BACKLOG)
-        listening.setblocking(False)
-    except OSError as error:
-        listening.close()
-        raise ConfigError(f"data: {path}: {error}") from None
-    finally:
-        os.umask(mask)
-    return listening
 
 
 class Keeper:

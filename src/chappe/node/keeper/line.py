@@ -10,8 +10,6 @@ a process held is free as soon as its line ends.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -21,6 +19,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from chappe.node.keeper import frame
+from chappe.node.unix import dial
 
 log = structlog.get_logger()
 
@@ -105,7 +104,7 @@ class Line:
     async def _stay_connected(self) -> None:
         while True:
             try:
-                await self._talk(*await _connect(self._path))
+                await self._talk(*await dial(self._path))
             except (EOFError, OSError) as error:
                 log.warning("keeper.line.cut", reason=str(error) or type(error).__name__)
             self._give_up_what_was_sent()
@@ -144,32 +143,3 @@ class Line:
         for request in self._requests.values():
             if not request.again and not request.answer.done():
                 request.answer.set_exception(ConnectionResetError("the keeper went"))
-
-
-async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.setblocking(False)
-    try:
-        with reachable(path) as short:
-            await asyncio.get_running_loop().sock_connect(connection, short)
-        return await asyncio.open_unix_connection(sock=connection)
-    except BaseException:
-        connection.close()
-        raise
-
-
-class reachable:  # noqa: N801, a context manager that reads like a function
-    """Lend a name for a socket's path that is short enough, however deep its folder lies.
-
-    A Unix socket's address holds 107 bytes; the folder's descriptor has a short name.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> str:
-        self._folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._folder}/{self._path.name}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._folder)
