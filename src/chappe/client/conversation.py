@@ -136,20 +136,20 @@ class Conversation:
         What cannot be read becomes a notice: a newer hub may say more than this side knows.
         """
         events: list[Event] = []
-        handlers, takers = self._handlers, self.takers
+        handlers, takers, add = self._handlers, self.takers, events.append
         try:
             for op in self._form.decode(body):
                 handler = handlers.get(op.__class__)
-                event = handler(op) if handler is not None else None
-                if event is None:
-                    continue
-                # Here, and not by whoever gets the events: replies change what is to be done with
-                # messages behind them.
-                if event.__class__ is Message and (event.offset or takers) and self._sort(event):
-                    continue
-                events.append(event)
+                if handler is read_message:
+                    message = read_message(op)
+                    # Sorted here, and not by whoever gets the events: replies change what is to be
+                    # done with the messages behind them.
+                    if not (message.offset or takers) or not self._sort(message):
+                        add(message)
+                elif handler is not None and (event := handler(op)) is not None:
+                    add(event)
         except RemoteProtocolError as error:
-            events.append(notice.Unreadable(error.reason))
+            add(notice.Unreadable(error.reason))
         return events
 
     def beat(self, *, answer: bool) -> None:
