@@ -3,8 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Debian packages that benchmarks start private instances of; the tests need none.
-PACKAGES := redis-server mosquitto
+# Debian packages that tests start private servers of; benchmarks need one more.
+PACKAGES := redis-server zookeeper dnsmasq-base
+BENCH_PACKAGES := mosquitto
 RESULTS := benchmarks/RESULTS.md
 
 .DEFAULT_GOAL := help
@@ -25,7 +26,7 @@ run: setup ## Start a hub for development on this machine, with embedded parts
 
 test: check ## Run every check and every test
 
-check: setup lint types layers ## What CI runs: format, lint, types, layers, tests
+check: setup packages lint types layers ## What CI runs: format, lint, types, layers, tests
 	$(BIN)/pytest
 
 lint: setup
@@ -38,12 +39,15 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
-packages: # The peers of the benchmarks: installed when root, named otherwise
-	@missing=""; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+packages: # Servers for the tests: installed when root, named otherwise; RUNLEVEL=1 starts none
+	@missing=""; for p in $(PACKAGES); do \
+	  dpkg-query --show --showformat '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	  if [ "$$(id -u)" = 0 ]; then echo "installing$$missing"; apt-get update -qq && \
+	    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	  else echo "please install:$$missing"; exit 1; fi; fi
 
+bench: PACKAGES += $(BENCH_PACKAGES)
 bench: setup packages ## Measure speed and memory beside NATS, Redis and Mosquitto
 	$(BIN)/python -m benchmarks --write $(RESULTS)
 

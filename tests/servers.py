@@ -133,14 +133,20 @@ class RedisServer(Server):
             shutil.rmtree(self.folder / "appendonlydir")
         self.start()
 
+    def tell(self, *words: str) -> None:
+        """Give it a command, which must succeed."""
+        encoded = b"".join(b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words)
+        answer = _talk(self.port, b"*%d\r\n" % len(words) + encoded)
+        assert answer[:1] in (b"+", b":"), answer
+
     def cut_connections(self) -> None:
         """Break every connection to it."""
-        _talk(self.port, b"CLIENT KILL TYPE normal\r\n")
-        _talk(self.port, b"CLIENT KILL TYPE pubsub\r\n")
+        for kind in ("normal", "pubsub"):
+            self.tell("CLIENT", "KILL", "TYPE", kind)
 
     def flush(self) -> None:
         """Let it forget everything while it runs."""
-        assert _talk(self.port, b"FLUSHALL\r\n").startswith(b"+OK")
+        self.tell("FLUSHALL")
 
 
 class ZooKeeperServer(Server):

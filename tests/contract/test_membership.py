@@ -131,7 +131,7 @@ def test_a_node_stays_a_member_for_many_times_its_lease(run_leased: Run):
         views = aiter(second.watch())
         await anext(views)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2.5 * ground.options.lease_s):
+            async with asyncio.timeout(2 * ground.options.lease_s):
                 await anext(views)
 
     run_leased(story)

@@ -131,6 +131,8 @@ class ProcessHolder(Holder):
 class MemoryGround(Ground):
     """A registry in this process."""
 
+    options = RegistryOptions(lease_s=0.6, poll_s=60, timeout_s=0.2)
+
     def __init__(self) -> None:
         super().__init__("memory")
         self.registry = MemoryRegistry(self.options)
