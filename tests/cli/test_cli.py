@@ -132,6 +132,26 @@ def test_listen_shows_a_strangers_text_as_text(node: Served) -> None:
     assert "3 bytes" in output
 
 
+def test_listen_goes_on_when_its_node_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, "--dev") as node:
+        arguments = ("topic:news", "--as", "user:ear", "-n", "2", "--json")
+        with listening(node, *arguments) as listener:
+            node.run("send", "--as", "user:a", "--to", "user:ear", "before")
+            assert node.terminate()[0] == 0
+            port = node.http.rpartition(":")[2]
+            with serving(tmp_path, "--dev", "--http-port", port) as another:
+                while sessions(another) == 0:
+                    assert listener.poll() is None, listener.communicate()
+                    time.sleep(0.01)
+                another.run("publish", "--as", "user:a", "topic:news", '"after"')
+                output, errors = listener.communicate(timeout=20)
+    assert (listener.returncode, errors) == (0, "")
+    events = [json.loads(line) for line in output.splitlines()]
+    assert "reconnect" in [event["op"] for event in events]
+    came = [event["data"] for event in events if event["op"] == "message"]
+    assert came == ["before", "after"]
+
+
 def test_listen_ends_with_one_line_when_its_node_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path, "--dev") as node, listening(node, "--as", "user:ear") as listener:
         node.process.kill()

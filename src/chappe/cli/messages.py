@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
+from collections.abc import Iterator
 from datetime import datetime
+from random import SystemRandom
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from chappe.cli.api import NodeApi, NodeUnreachable
 from chappe.cli.options import (
     HTTP,
     As,
@@ -23,6 +27,13 @@ from chappe.cli.options import (
     parse_data,
     print_json,
 )
+from chappe.client.backoff import Backoff
+from chappe.errors import Overload
+
+# As a client comes back (see ClientOptions), for as long as a node takes to be replaced.
+_BACKOFF_FIRST_S = 0.5
+_BACKOFF_MAX_S = 5.0
+_PATIENCE_S = 60.0
 
 To = Annotated[str, typer.Argument(help="An address, such as user:alice or topic:news.")]
 Data = Annotated[str, typer.Argument(help="JSON, or any text; - reads standard input.")]
@@ -76,10 +87,13 @@ def listen(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Print what comes for a user, and what is published to topics."""
+    """Print what comes for a user, and what is published to topics.
+
+    When its node is stopped it waits for it to come back, or for another at the same address.
+    """
     node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
     left = count
-    for event in node.events(**{"subscribe": topics, "as": as_}):
+    for event in _events(node, **{"subscribe": topics, "as": as_}):
         if as_json:
             print_json(event)
         else:
@@ -88,6 +102,27 @@ def listen(
             left -= 1
             if left == 0:
                 return
+
+
+def _events(node: NodeApi, **query: Any) -> Iterator[dict[str, Any]]:
+    """Each event of one stream after the other, for as long as nodes say to come back.
+
+    Raises NodeUnreachable when a node goes without a word, or does not come back in time, and the
+    RequestError with which a stream is refused.
+    """
+    backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S, SystemRandom())
+    until = 0.0
+    while True:
+        try:
+            for event in node.events(**query):
+                if event.get("op") == "reconnect":
+                    until = time.monotonic() + _PATIENCE_S
+                yield event
+        except (NodeUnreachable, Overload):
+            # One that goes away says so before, and refuses new streams until it is gone.
+            if time.monotonic() >= until:
+                raise
+        time.sleep(backoff.next_s())
 
 
 def _line(event: dict[str, Any]) -> Text:
