@@ -116,6 +116,13 @@ class Snowflake:
         # One past the floor: the last process may have given every id of that millisecond.
         self._move_to(max(self._reservation.now + 1, wall_ms() - EPOCH_MS))
 
+    def renumber(self, node: int) -> None:
+        """Give ids of another node from now on; larger ones than before all the same."""
+        if not 0 <= node <= NODE_MAX:
+            raise ValueError(f"node: {node} is not between 0 and {NODE_MAX}")
+        self._node = node << SEQUENCE_BITS
+        self._move_to(max(self._wall_ms() - EPOCH_MS, self._reservation.now + 1))
+
     def next(self) -> int:
         """Give the next id; when a millisecond's ids are used up, borrow from the one after."""
         value = self.last + 1

@@ -11,9 +11,9 @@ import pytest
 
 from chappe.hub.options import HubOptions
 from chappe.wire.ops import (
-    Fetch,
     Hello,
     Join,
+    Leave,
     Ping,
     Pong,
     Presence,
@@ -254,7 +254,7 @@ async def test_before_hello_and_beyond_what_is_served_ops_answer_protocol(
         assert (reply.ok, reply.error) == (False, "protocol")
         assert (await peer.hello("user:a")).ok
         assert (await peer.hello("user:b")).error == "protocol"
-        for op in (Join(to="room:1"), Fetch(to="queue:q")):
+        for op in (Join(to="room:1"), Leave(to="room:1")):
             assert (await peer.ask(op)).error == "protocol"
 
 

@@ -32,6 +32,20 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="HTTP port [7401]; 0 picks one.")] = None,
     tcp_port: Annotated[int | None, typer.Option(help="TCP port [7402]; 0 picks one.")] = None,
     data: Annotated[Path | None, typer.Option(help="Data folder [.chappe].")] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(help="memory, redis://, zookeeper:// or kubernetes:// [memory]."),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="memory, sqlite:, sqlite:/file or redis:// [sqlite:].")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What other nodes call this one.")] = None,
+    cluster_port: Annotated[
+        int | None, typer.Option(help="Port for links of other nodes [7403]; 0 picks one.")
+    ] = None,
+    cluster_secret_file: Annotated[
+        Path | None, typer.Option(help="The secret that nodes prove themselves with.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the ports [1].")] = None,
 ) -> None:
     """Run a node until it is told to stop; SIGTERM drains it."""
@@ -42,6 +56,11 @@ def serve(
         "http_port": http_port,
         "tcp_port": tcp_port,
         "data": str(data) if data else None,
+        "registry": registry,
+        "store": store,
+        "name": name,
+        "cluster.port": cluster_port,
+        "cluster.secret": str(cluster_secret_file) if cluster_secret_file else None,
         "workers": workers,
     }
     options = load_options(config, os.environ, flags)

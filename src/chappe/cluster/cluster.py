@@ -15,6 +15,7 @@ from chappe.cluster.homes import Homes
 from chappe.cluster.link import Link
 from chappe.cluster.peer import Peer
 from chappe.cluster.routes import Routes
+from chappe.cluster.visits import Visits
 from chappe.cluster.watching import Watching
 from chappe.endpoints.application import Application
 from chappe.endpoints.record import Record, encode_record
@@ -80,11 +81,8 @@ class Cluster:
         self.forwarding.peers = self._peers.values
         self.watching = Watching(hub, application.topics, self.homes, loop, timeout_s)
         self.carriage = Carriage(hub, self._home)
-        # Told of users that are online somewhere, and nowhere any more.
-        self.on_online: Callable[[App, str], None] | None = None
-        self.on_offline: Callable[[App, str], None] | None = None
-        self.routes.on_online = self._came_online
-        self.routes.on_offline = self._went_offline
+        self.visits = Visits(self.peer)
+        self.routes.on_found = self.forwarding.online
         self._handlers = self._table()
 
     def _table(self) -> dict[type, Callable[[Peer, Any], None]]:
@@ -109,6 +107,9 @@ class Cluster:
             wire.Brought: carriage.brought,
             wire.Departed: carriage.departed,
             wire.Records: self._read_records,
+            wire.Visit: self.visits.visited,
+            wire.VisitPart: self.visits.answered,
+            wire.VisitOver: self.visits.over,
         }
 
     def start(self) -> None:
@@ -133,6 +134,14 @@ class Cluster:
     def peers(self) -> list[Peer]:
         """The nodes that are linked to this one."""
         return list(self._peers.values())
+
+    def peer(self, name: str) -> Peer | None:
+        """The node of that name, if it is linked to this one."""
+        return self._names.get(name)
+
+    def is_home(self, app: str, address: str) -> bool:
+        """Whether it is this node that looks after an address."""
+        return self.homes.home(app, address) is None
 
     async def wait_for(self, names: set[str]) -> None:
         """Wait until these nodes are linked, and have told who is connected to them."""
@@ -168,6 +177,7 @@ class Cluster:
         self.forwarding.lost(peer)
         self.watching.lost(peer)
         self.carriage.lost(peer)
+        self.visits.lost(peer)
         self._see()
 
     def _see(self) -> None:
@@ -222,15 +232,6 @@ class Cluster:
     def _sweep(self) -> None:
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
         self.forwarding.sweep(self.peers)
-
-    def _came_online(self, app: App, address: str) -> None:
-        self.forwarding.online(app, address)
-        if self.on_online is not None:
-            self.on_online(app, address)
-
-    def _went_offline(self, app: App, address: str) -> None:
-        if self.on_offline is not None:
-            self.on_offline(app, address)
 
     def _records(self) -> Iterator[wire.NodeOp]:
         for page in self._application.directory.snapshot():

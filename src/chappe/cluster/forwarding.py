@@ -40,11 +40,13 @@ Key = tuple[str, str]
 class Search:
     """An address that every node was asked for."""
 
-    __slots__ = ("due", "key", "questions", "tells", "waiting")
+    __slots__ = ("due", "expected", "key", "questions", "tells", "waiting")
 
     def __init__(self, key: Key, due: float) -> None:
         self.key = key
         self.due = due
+        # Whether to wait, all the same, for a node whose link is not up yet.
+        self.expected = False
         self.questions: dict[Peer, int] = {}
         self.waiting: list[tuple[Message, Answer]] = []
         self.tells: list[Callable[[bool], None]] = []
@@ -67,6 +69,8 @@ class Forwarding:
         # Oldest first.
         self._missing: dict[Key, float] = {}
         self.peers: Callable[[], Iterable[Peer]] = tuple
+        # Whether somebody may be on a node whose link is not up yet.
+        self.expected: Callable[[str, str], bool] = _nobody
         self.finds = 0
 
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
@@ -194,11 +198,13 @@ class Forwarding:
         app, user = key
         peers = [peer for peer in self.peers() if peer.up]
         until = self._missing.get(key)
-        if not peers or (until is not None and self._now() < until):
+        expected = self.expected(app, user)
+        if (not peers and not expected) or (until is not None and self._now() < until):
             raise Unreachable(f"{user} is not online")
         if len(self._searches) >= _SEARCHES_MAX:
             raise Overload("too many users are being looked for")
         search = self._searches[key] = Search(key, self._now() + self._timeout_s)
+        search.expected = expected
         self.finds += 1
         for peer in peers:
             self._number += 1
@@ -223,7 +229,7 @@ class Forwarding:
         search.questions.pop(peer, None)
         if op.here:
             self._routes.add(peer, *search.key)
-        if op.here or not search.questions:
+        if op.here or not (search.questions or search.expected):
             self._end(search)
 
     def online(self, app: App, user: str) -> None:
@@ -276,7 +282,7 @@ class Forwarding:
                 one.fail(Overload("the receiver's node went away", outcome_unknown=True))
         for search in [s for s in self._searches.values() if peer in s.questions]:
             self._asked.pop(search.questions.pop(peer), None)
-            if not search.questions:
+            if not (search.questions or search.expected):
                 self._end(search)
 
     def _return_unsent(self, peer: Peer, op: Forward) -> None:
@@ -306,3 +312,7 @@ def _until_due(pending: dict[int, Pending], now: float) -> Iterable[tuple[int, P
         if one.due > now:
             return
         yield number, one
+
+
+def _nobody(app: str, user: str) -> bool:
+    return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from chappe.cluster.peer import Peer
 from chappe.errors import Overload
@@ -23,7 +24,27 @@ PAGE_ADDRESSES = 500
 # everybody's messages.
 PURGE_ROUTES = 5_000
 
-Transition = Callable[[App, str], None]
+
+class Audience(Protocol):
+    """Told who is online anywhere, and who nowhere any more."""
+
+    def online(
+        self, app: str, address: str, *, at_ms: int | None = None, news: bool = True
+    ) -> None:
+        """An address got its first session in the cluster; if that is news."""
+        ...
+
+    def offline(self, app: str, address: str, *, at_ms: int | None = None) -> None:
+        """An address lost its last session in the cluster."""
+        ...
+
+
+class Notebook(Protocol):
+    """Keeps who is connected to this node."""
+
+    def note(self, app: str, address: str, *, online: bool) -> None:
+        """Remember that an address came to this node, or went."""
+        ...
 
 
 class Routes:
@@ -34,21 +55,37 @@ class Routes:
         self._loop = loop
         # Who came and went here in this tick; the last word counts.
         self._changes: dict[tuple[str, str], bool] = {}
-        # Told when an address is online somewhere, and when it is nowhere any more.
-        self.on_online: Transition = _nothing
-        self.on_offline: Transition = _nothing
+        self.audience: Audience | None = None
+        self.notebook: Notebook | None = None
+        # Told of whoever is found online, to look for them no longer.
+        self.on_found: Callable[[App, str], None] = _nothing
 
     def came(self, app: App, address: str) -> None:
         """An address has its first session on this node."""
         self._change(app, address, online=True)
+        if self.notebook is not None:
+            self.notebook.note(app.name, address, online=True)
         if address not in app.routes:
-            self.on_online(app, address)
+            self._online(app, address)
 
     def went(self, app: App, address: str) -> None:
         """An address has lost its last session on this node."""
         self._change(app, address, online=False)
+        if self.notebook is not None:
+            self.notebook.note(app.name, address, online=False)
         if address not in app.routes:
-            self.on_offline(app, address)
+            self._offline(app, address)
+
+    def _online(
+        self, app: App, address: str, at_ms: int | None = None, *, news: bool = True
+    ) -> None:
+        self.on_found(app, address)
+        if self.audience is not None:
+            self.audience.online(app.name, address, at_ms=at_ms, news=news)
+
+    def _offline(self, app: App, address: str, at_ms: int | None = None) -> None:
+        if self.audience is not None:
+            self.audience.offline(app.name, address, at_ms=at_ms)
 
     def announce(self, app: App, address: str) -> None:
         """Say again that an address is here, to those who missed it (H12)."""
@@ -68,7 +105,7 @@ class Routes:
         size = sum(len(app) + len(address) + 8 for app, address in changes)
         for peer in peers:
             peer.seq_out += 1
-            peer.tell(Changed(peer.seq_out, online, offline), size)
+            peer.tell(Changed(peer.seq_out, online, offline, self._hub.now_ms), size)
 
     def introduce(self, peer: Peer) -> None:
         """Tell a new peer who is connected here."""
@@ -93,7 +130,7 @@ class Routes:
     def read_page(self, peer: Peer, page: Page) -> None:
         """Take a page of a peer's table."""
         if page.addresses:
-            self._add_all(peer, page.app, page.addresses)
+            self._add_all(peer, page.app, page.addresses, news=False)
         if page.last:
             peer.synced = True
 
@@ -104,13 +141,21 @@ class Routes:
             return
         peer.seq_in = changed.seq
         for name, address in changed.online:
-            self._add_all(peer, name, [address])
+            self._add_all(peer, name, [address], changed.at_ms)
         for name, address in changed.offline:
             app = self._hub.apps.get(name)
             if app is not None:
-                self.remove(app, address, peer)
+                self.remove(app, address, peer, changed.at_ms)
 
-    def _add_all(self, peer: Peer, name: str, addresses: list[str]) -> None:
+    def _add_all(
+        self,
+        peer: Peer,
+        name: str,
+        addresses: list[str],
+        at_ms: int | None = None,
+        *,
+        news: bool = True,
+    ) -> None:
         try:
             app = self._hub.app(name)
         except Overload:
@@ -122,15 +167,15 @@ class Routes:
             if there is None:
                 routes[address] = peer.alone
                 if address not in app.endpoints:
-                    self.on_online(app, address)
+                    self._online(app, address, at_ms, news=news)
             elif peer not in there:
                 routes[address] = (*there, peer)
 
     def add(self, peer: Peer, app: str, address: str) -> None:
         """A peer says that it has this address."""
-        self._add_all(peer, app, [address])
+        self._add_all(peer, app, [address], news=False)
 
-    def remove(self, app: App, address: str, peer: Peer) -> None:
+    def remove(self, app: App, address: str, peer: Peer, at_ms: int | None = None) -> None:
         """An address is not on that node (any more)."""
         there = app.routes.get(address)
         if there is None or peer not in there:
@@ -141,7 +186,7 @@ class Routes:
             return
         del app.routes[address]
         if address not in app.endpoints:
-            self.on_offline(app, address)
+            self._offline(app, address, at_ms)
         self._hub.forget_app(app)
 
     def drop(self, peer: Peer) -> None:

@@ -120,5 +120,5 @@ def _read(value: bytes, kind: type[T]) -> T | None:
     """What a record says; None for one that a later release wrote in another way."""
     try:
         return msgspec.msgpack.decode(value, type=kind)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, BadRequest):
         return None

@@ -21,6 +21,13 @@ from chappe.wire.ops import Op, Presence, Reply, Send
 
 # What a send says to a queue only; written out where the hub's hot path asks.
 _QUEUE_FIELDS = ("key", "headers", "tags", "delay_ms", "producer", "seq", "num")
+# What to do with addresses that are neither a user's nor an avatar's.
+_INSTEAD = {
+    "topic": "publish to a topic",
+    "queue": "send to a queue by itself, not in a list",
+    "service": "make a request to a service",
+    "room": "publish to a room",
+}
 
 
 class Owners(Protocol):
@@ -102,7 +109,7 @@ class Users:
         if kind == "user":
             return to
         if kind != "avatar":
-            raise BadRequest(f"to: nothing can be sent to a {kind}")
+            raise BadRequest(f"to: {_INSTEAD.get(kind, f'nothing can be sent to a {kind}')}")
         user = self._owners.user_of(app.name, to)
         if user is None:
             raise Unreachable(f"{to} belongs to nobody")

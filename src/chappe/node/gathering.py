@@ -63,8 +63,9 @@ class Gathering:
         """Put what the others have counted beside it; who does not answer is down."""
         names = [name for name in self._folders if name != self._name]
         answers = await asyncio.gather(*(self._ask(name) for name in names))
-        counted = {self._name: [_packed(family) for family in own]}
-        counted |= {name: answer for name, answer in zip(names, answers, strict=True) if answer}
+        told = dict(zip(names, answers, strict=True))
+        told[self._name] = [_packed(family) for family in own]
+        counted = {name: families for name in self._folders if (families := told[name])}
         up = GaugeMetricFamily("chappe_worker_up", "1 for a worker that answers", labels=["worker"])
         for name in self._folders:
             up.add_metric([name], float(name in counted))

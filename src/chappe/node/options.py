@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import msgspec
 
 from chappe.access.token import Key
+from chappe.cluster.cluster import Traffic
+from chappe.cluster.options import ClusterOptions
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.origin import LOOPBACK
 from chappe.endpoints.options import HookOptions
@@ -21,6 +24,7 @@ from chappe.ids import NODE_MAX
 from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # More processes than a machine has cores help nobody.
 WORKERS_MAX = 256
 
@@ -58,8 +62,15 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     http_port: int = 7401
     tcp_port: int = 7402
     data: str = ".chappe"
-    # Which node of its cluster this is: part of every message id.
-    number: int = 0
+    # Who knows the other nodes: memory (there are none), redis://, zookeeper://, kubernetes://.
+    registry: str = "memory"
+    # What outlives this process: memory, sqlite: (in the data folder), sqlite:/file, redis://.
+    store: str = "sqlite:"
+    # What others call this node; chosen once and kept in the data folder if not given.
+    name: str = ""
+    # Part of every message id: no two nodes of a cluster have the same. Given out by the registry
+    # if it can; 0 for a node alone.
+    number: int | None = None
     # How many nodes share this machine's ports; above 1 they are processes of their own.
     workers: int = 1
     # Tokens travel in the first frame: without TLS they may be read on the way.
@@ -74,6 +85,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hub: HubOptions = HubOptions()
     http: HttpOptions = HttpOptions()
     limits: Limits = Limits()
+    cluster: ClusterOptions = ClusterOptions()
+    traffic: Traffic = Traffic()
     presence: PresenceOptions = PresenceOptions()
     # By app: whom to tell who is gone and who came.
     hooks: dict[str, HookOptions] = {}
@@ -82,12 +95,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in ("port", "http_port", "tcp_port"):
             if not 0 <= getattr(self, name) <= 65_535:
                 raise ConfigError(f"{name}: {getattr(self, name)} is not a port")
-        if not 0 <= self.number <= NODE_MAX:
-            raise ConfigError(f"number: must be between 0 and {NODE_MAX}")
-        if not 1 <= self.workers <= WORKERS_MAX:
-            raise ConfigError(f"workers: must be between 1 and {WORKERS_MAX}")
-        if self.number + self.workers - 1 > NODE_MAX:
-            raise ConfigError(f"number: each worker needs one of its own, up to {NODE_MAX}")
+        self._check_place()
         # So written, NaN is refused as well.
         if not 0 < self.handshake_timeout_s < math.inf:
             raise ConfigError("handshake_timeout_s: must be above 0, and finite")
@@ -114,6 +122,22 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "`chappe token key FILE` makes one, or use --dev on this machine"
             )
 
+    def _check_place(self) -> None:
+        first = self.number or 0
+        if not 0 <= first <= NODE_MAX:
+            raise ConfigError(f"number: must be between 0 and {NODE_MAX}")
+        if self.name and not _NAME.fullmatch(self.name):
+            raise ConfigError("name: letters, digits, - and _, 64 at most")
+        if self.registry != "memory" and not self.cluster.secret:
+            raise ConfigError(
+                "cluster.secret: nodes prove themselves to each other with a secret; "
+                "`chappe token key FILE` makes one, --cluster-secret-file FILE names it"
+            )
+        if not 1 <= self.workers <= WORKERS_MAX:
+            raise ConfigError(f"workers: must be between 1 and {WORKERS_MAX}")
+        if first + self.workers - 1 > NODE_MAX:
+            raise ConfigError(f"number: each worker needs one of its own, up to {NODE_MAX}")
+
 
 def load_options(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
@@ -121,18 +145,39 @@ def load_options(
     """Build the options; later sources win. Raises ConfigError naming the option."""
     values: dict[str, Any] = _read(file) if file else {}
     names = [f.encode_name for f in msgspec.structs.fields(NodeOptions)]
-    sections = ("tls", "access", "hub", "http", "limits", "presence", "hooks")
+    sections = (
+        "tls",
+        "access",
+        "hub",
+        "http",
+        "limits",
+        "cluster",
+        "traffic",
+        "presence",
+        "hooks",
+    )
     scalars = {n for n in names if n not in sections}
     for name in scalars:
         text = environment.get(ENVIRONMENT_PREFIX + name.upper())
         if text is not None:
             values[name] = text
-    values.update({name: value for name, value in flags.items() if value is not None})
+    for name, value in flags.items():
+        if value is not None:
+            _set(values, name, value)
     try:
         # Not strict: an environment variable is text, whatever it stands for.
         return msgspec.convert(values, NodeOptions, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(str(error).replace("`$.", "`")) from None
+
+
+def _set(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set an option, or one of a section: `cluster.port`."""
+    section, _, inner = name.rpartition(".")
+    if section:
+        values[section] = {**values.get(section, {}), inner: value}
+    else:
+        values[name] = value
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -20,74 +20,30 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from chappe.errors import ClusterError
-from chappe.node.child import SIGNALS, Child, Life, fork
+from chappe.node.child import SIGNALS, Life, fork
 from chappe.node.keeper.keeper import SOCKET, keep
 from chappe.node.node import DataFolder
 from chappe.node.options import NodeOptions
+from chappe.node.post import Death, Post
 from chappe.node.reservation import Reservation
 from chappe.node.unix import listen
-from chappe.node.worker import work
+from chappe.node.worker import kept_parts, work, worker_options
 
 log = structlog.get_logger()
 
 # How long a child may take to be ready: a store to open, a registry to reach, links to come up.
 _START_S = 60.0
-# A child that lived this long is replaced at once; one that did not waits, longer each time.
-_STEADY_S = 10.0
-_PAUSE_FIRST_S = 0.1
-_PAUSE_MAX_S = 5.0
 # Beyond what workers are given to drain, before what does not end is killed.
 _END_S = 20.0
-_EMBEDDED_REGISTRY = "memory"
-
-
-class Post:
-    """A place that one child at a time fills."""
-
-    def __init__(self, name: str, life: Life, foreign: Sequence[socket.socket] = ()) -> None:
-        self.name = name
-        self.life = life
-        # Sockets of the supervisor that its children have no use for.
-        self.foreign = foreign
-        self.child: Child | None = None
-        # When the next child is due, while there is none.
-        self.due = 0.0
-        # How many have filled it.
-        self.filled = 0
-        self._pause_s = 0.0
-
-    def vacate(self, now: float) -> Child:
-        """Give the child that has died, and note when the next one may come."""
-        assert self.child is not None
-        child, self.child = self.child, None
-        if now - child.born >= _STEADY_S:
-            self._pause_s = 0.0
-        self.due = now + self._pause_s
-        self._pause_s = min(max(2 * self._pause_s, _PAUSE_FIRST_S), _PAUSE_MAX_S)
-        return child
-
-
-class Death(NamedTuple):
-    """A child that is no more."""
-
-    name: str
-    status: int
-    reason: str | None
-
-    @property
-    def end(self) -> str:
-        """How it ended, for people."""
-        return f"status {self.status}" if self.status >= 0 else signal.Signals(-self.status).name
 
 
 class Supervisor:
@@ -133,14 +89,17 @@ class Supervisor:
         foreign = [reservation.socket for reservation in reserved.values()]
         shared = msgspec.structs.replace(options, workers=1, **ports)
         path = data.path / SOCKET
-        listening = listen(path)
-        stack.callback(path.unlink, missing_ok=True)
-        stack.callback(listening.close)
-        life = partial(keep, listening=listening, store="sqlite:", data=data.path)
-        self._keeper = Post("keeper", life, foreign)
-        secret = secrets.token_bytes(32)
+        kept = kept_parts(options)
+        if kept:
+            listening = listen(path)
+            stack.callback(path.unlink, missing_ok=True)
+            stack.callback(listening.close)
+            life: Life = partial(keep, listening=listening, store=options.store, data=data.path)
+            self._keeper = Post("keeper", life, foreign)
+            foreign = [*foreign, listening]
         names = [f"worker-{number}" for number in range(1, options.workers + 1)]
         folders = {name: data.path / name for name in names}
+        secret = secrets.token_bytes(32)
         for number, name in enumerate(names, 1):
             life = partial(
                 work,
@@ -148,10 +107,10 @@ class Supervisor:
                 folders=folders,
                 options=worker_options(shared, number, folders[name]),
                 keeper=path,
-                kept=frozenset({"registry", "store"}),
+                kept=kept,
                 secret=secret,
             )
-            self._workers.append(Post(name, life, [*foreign, listening]))
+            self._workers.append(Post(name, life, foreign))
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -289,23 +248,3 @@ class Supervisor:
         assert child is not None
         assert child.report is not None
         return dict(child.report.addresses)
-
-
-def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
-    """The options of one worker, numbered from 1.
-
-    The links between workers stay on this machine, unless other machines' nodes are to be met.
-    """
-    given = shared.number
-    cluster = shared.cluster
-    if shared.registry == "memory":
-        cluster = msgspec.structs.replace(cluster, host="127.0.0.1", port=0, tls=None)
-    elif number > 1 and cluster.port:
-        cluster = msgspec.structs.replace(cluster, port=cluster.port + number - 1)
-    return msgspec.structs.replace(
-        shared,
-        number=None if given is None else given + number - 1,
-        name=f"{shared.name}-{number}" if shared.name else "",
-        data=str(data),
-        cluster=cluster,
-    )

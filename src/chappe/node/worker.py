@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import structlog
 import uvloop
 
@@ -73,3 +74,37 @@ async def _work(
     for number in _ORDERS:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
+
+
+def kept_parts(options: NodeOptions) -> frozenset[str]:
+    """Which parts are embedded, so that the workers need a keeper to share them."""
+    embedded = {
+        "registry": options.registry == "memory",
+        "store": options.store == "memory" or options.store.startswith("sqlite:"),
+    }
+    return frozenset(name for name, is_embedded in embedded.items() if is_embedded)
+
+
+def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
+    """The options of one worker, numbered from 1.
+
+    With a registry of their own, workers know and link to each other alone, on this machine. With
+    one that is shared with others each is a node like any: it has a name and a port of its own.
+    """
+    cluster = shared.cluster
+    name, node_number = "", None
+    if "registry" in kept_parts(shared):
+        name, node_number = f"worker-{number}", (shared.number or 0) + number - 1
+        cluster = msgspec.structs.replace(
+            cluster, host="127.0.0.1", port=0, advertise="", secret="", tls=None
+        )
+    else:
+        if shared.name:
+            name = f"{shared.name}-{number}"
+        if shared.number is not None:
+            node_number = shared.number + number - 1
+        if cluster.port:
+            cluster = msgspec.structs.replace(cluster, port=cluster.port + number - 1)
+    return msgspec.structs.replace(
+        shared, name=name, number=node_number, data=str(data), cluster=cluster
+    )

@@ -146,20 +146,24 @@ class Session:
 
     async def _beat(self) -> None:
         """Renew for ever; every failure is followed by a pause."""
+        away = False
         with self.ledger.bell.listening(SESSION) as event:
             while True:
                 event.clear()
-                pause = self.ledger.lease_s / RENEWALS
                 try:
                     await self._renew()
                     await self._settle()
                 except ClusterError as error:
-                    log.warning("registry does not answer", reason=str(error))
-                    pause = self.ledger.lease_s / TRIES
+                    if not away:
+                        log.warning("registry does not answer", reason=str(error))
+                    away = True
                     # Rings are no reason to try harder.
-                    await asyncio.sleep(pause)
+                    await asyncio.sleep(self.ledger.lease_s / TRIES)
                     continue
-                await rung(event, pause)
+                if away:
+                    log.info("registry answers again", registry=self.ledger.place)
+                away = False
+                await rung(event, self.ledger.lease_s / RENEWALS)
 
     async def _renew(self, *, only_if_over: bool = False) -> None:
         """Renew the session, or begin another; callers take turns, so there is never a second."""

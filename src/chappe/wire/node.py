@@ -86,6 +86,8 @@ class Changed(NodeOp, tag=70):
     seq: int
     online: list[tuple[str, str]]
     offline: list[tuple[str, str]]
+    # When, by the clock of the node they came to or left.
+    at_ms: int = 0
 
 
 class Find(NodeOp, tag=72):

@@ -1,0 +1,182 @@
+"""A node's place among others: what joins it to a cluster, from start to goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from random import SystemRandom
+
+import structlog
+
+from chappe.clock import Clock
+from chappe.cluster.cluster import Cluster
+from chappe.cluster.copy import RouteCopy
+from chappe.cluster.mesh import Mesh, open_stream
+from chappe.cluster.tls import link_tls
+from chappe.edge.acceptor import Listen
+from chappe.endpoints.application import Application
+from chappe.endpoints.hook import Hooks
+from chappe.endpoints.presence import Presence
+from chappe.errors import ClusterError, StorageError
+from chappe.events.recorder import Recorder
+from chappe.hub.hub import Hub
+from chappe.node.number import NodeNumber
+from chappe.node.options import NodeOptions
+from chappe.registry.membership import Member, Members
+from chappe.registry.registry import Registry
+from chappe.store.store import Store
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a node has to be given to live among others."""
+
+    name: str
+    registry: Registry
+    secret: bytes
+    listen: Listen
+
+
+class Neighbourhood:
+    """Presence, routes and, when there is a place for it in a cluster, the links to other nodes."""
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        *,
+        hub: Hub,
+        application: Application,
+        store: Store,
+        clock: Clock,
+        recorder: Recorder,
+        name: str,
+        place: Place | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._options = options
+        self._hub = hub
+        self._clock = clock
+        self._store = store
+        self._place = place
+        self.cluster = Cluster(
+            hub=hub, application=application, loop=loop, name=name, traffic=options.traffic
+        )
+        rng = SystemRandom()
+        self._hooks = Hooks(options.hooks, node=name, clock=clock, rng=rng, recorder=recorder)
+        self.presence = Presence(
+            timer=loop,
+            clock=clock,
+            recorder=recorder,
+            is_home=self.cluster.is_home,
+            hook=self._hooks,
+            options=options.presence,
+        )
+        self._copy = RouteCopy(store, name)
+        # Who is said to be on nodes whose links are not up yet.
+        self._hints: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._forgetting: asyncio.Task[None] | None = None
+        self._number: NodeNumber | None = None
+        self.mesh: Mesh | None = None
+        if place is not None:
+            self._number = NodeNumber(place.registry, place.name, options.number, hub.ids)
+            self.mesh = self._make_mesh(place, rng)
+
+    def _make_mesh(self, place: Place, rng: SystemRandom) -> Mesh:
+        options = self._options.cluster
+        return Mesh(
+            loop=asyncio.get_running_loop(),
+            clock=self._clock,
+            me=Member(name=place.name, incarnation=self._clock.wall_ms(), url=""),
+            secret=place.secret,
+            membership=place.registry.membership,
+            owner=self.cluster,
+            dial=open_stream(asyncio.get_running_loop()),
+            listen=place.listen,
+            entropy=os.urandom,
+            rng=rng,
+            options=options,
+            tls=link_tls(options.tls) if options.tls is not None else None,
+        )
+
+    async def start(self) -> None:
+        """Remember, join, and wait a little for the others; raises ClusterError, ConfigError or
+        StorageError."""
+        mine, self._hints = await self._copy.load()
+        self.cluster.forwarding.expected = self._expected
+        self.cluster.routes.audience = self.presence
+        self.cluster.routes.notebook = self._copy
+        self.cluster.start()
+        self._copy.start()
+        # Whoever was here when this node ended, and does not come back, is gone.
+        for app, address in mine:
+            self.presence.offline(app, address)
+        if self._number is not None:
+            await self._number.claim()
+        if self.mesh is not None:
+            await self.mesh.start()
+            await self._meet()
+        self._forgetting = asyncio.get_running_loop().create_task(self._forget_hints())
+
+    async def _meet(self) -> None:
+        """Wait until the members of the first view are linked and have told who is there.
+
+        No longer than a dead one among them would take to be found out.
+        """
+        assert self._place is not None
+        try:
+            async with asyncio.timeout(self._options.cluster.link.silence_s):
+                async for members in self._place.registry.membership.watch():
+                    await self.cluster.wait_for(self._others(members))
+                    return
+        except TimeoutError:
+            log.warning("cluster.incomplete", linked=[peer.name for peer in self.cluster.peers])
+
+    def _others(self, members: Members) -> set[str]:
+        """The members that are sure to be nodes: a name that DNS made up is none."""
+        return {
+            name for name, member in members.items() if member.incarnation and name != self.name
+        }
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.cluster.name
+
+    def _expected(self, app: str, user: str) -> bool:
+        nodes = self._hints.get((app, user), ())
+        return any(self.cluster.peer(node) is None for node in nodes)
+
+    async def _forget_hints(self) -> None:
+        """Once everybody who lives must have linked, what the others wrote has had its use."""
+        if not self._hints:
+            return
+        await asyncio.sleep(self._options.cluster.link.silence_s)
+        gone = {node for nodes in self._hints.values() for node in nodes}
+        self._hints = {}
+        for node in sorted(gone):
+            if self.mesh is not None and self.cluster.peer(node) is None:
+                try:
+                    await self._copy.forget(node)
+                except StorageError as error:
+                    log.warning("routes.forget", node=node, reason=str(error))
+
+    async def stop(self) -> None:
+        """Say goodbye, and let go of everything."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        if self.mesh is not None:
+            await self.mesh.stop()
+        self.cluster.stop()
+        self.presence.stop()
+        await self._hooks.close()
+        await self._copy.stop()
+        if self._number is not None:
+            await self._number.release()
+        if self._place is not None:
+            try:
+                await self._place.registry.close()
+            except ClusterError as error:
+                log.warning("registry.close", reason=str(error))
