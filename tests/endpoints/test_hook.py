@@ -29,7 +29,8 @@ OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 class Receiver:
     """An app's server: answers each request with the next of its answers, the last one for ever.
 
-    An answer is bytes, None to hang, or "cut" to close the connection.
+    An answer is bytes, None to hang, "cut" to close the connection, or "drip" for one that never
+    ends.
     """
 
     def __init__(self, *answers):
@@ -37,6 +38,7 @@ class Receiver:
         self.requests = []
         self.connections = 0
         self.open = self.open_max = 0
+        self.dripped = False
         self.arrived = asyncio.Event()
         self.release = asyncio.Event()
 
@@ -71,6 +73,11 @@ class Receiver:
                 answer = OK
             if answer == "cut":
                 return False
+            while answer == "drip":
+                writer.write(b"HTTP/1.1 200 OK\r\n" if not self.dripped else b"x: y\r\n")
+                self.dripped = True
+                await writer.drain()
+                await asyncio.sleep(0.01)
             writer.write(answer)
             await writer.drain()
             return True
@@ -209,6 +216,18 @@ def test_a_server_that_hangs_is_given_up_in_time_and_blocks_nobody(hooked):
             await settled(hooks)
         assert len(receiver.requests) == 3
         assert hooks.counts == {"retried": 2, "failed": 1}
+
+    run(main)
+
+
+def test_a_server_that_answers_bit_by_bit_has_no_longer_than_others(hooked):
+    async def main():
+        # Each bit comes in time; the whole never does.
+        receiver = Receiver("drip")
+        async with hooked(receiver, timeout_s=0.2, attempts_max=1) as hooks:
+            hooks.tell(gone())
+            await settled(hooks)
+        assert hooks.counts == {"failed": 1}
 
     run(main)
 

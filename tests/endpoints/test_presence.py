@@ -153,8 +153,8 @@ def test_an_heir_does_not_tell_what_is_so_no_more(timer):
     heir = Watch(timer, home=False)
     heir.offline("a", "user:bob")
     timer.move_to(GRACE_S + 1)
-    heir.online("a", "user:bob")
     heir.home = True
+    heir.online("a", "user:bob")
     timer.move_to(GRACE_S + 1 + TAKEOVER_S)
     assert heir.told.events == [("came", "user:bob")]
 

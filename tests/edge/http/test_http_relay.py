@@ -99,6 +99,7 @@ def test_a_stream_comes_through_any_node_and_ends_with_its_reader(serve, run):
         async with two(serve, hub_options=options) as (nodes, here, there):
             session = await there.open_poll("user:bob", "topic:t")
             url = f"/v1/events?session={session}&subscribe=topic:u"
+            tasks = len(asyncio.all_tasks())
             async with here.client.stream("GET", url) as response:
                 assert response.headers["content-type"].startswith("text/event-stream")
                 lines = response.aiter_lines()
@@ -112,6 +113,7 @@ def test_a_stream_comes_through_any_node_and_ends_with_its_reader(serve, run):
                     pass
                 assert nodes.open == 1
             await there.until(lambda: not nodes.open)
+            await there.until(lambda: len(asyncio.all_tasks()) <= tasks)
             await there.until(lambda: there.hub.sessions[session].paused)
             await there.post("/v1/publish", {"to": "topic:t", "data": "later"})
             assert data_of(await here.poll(session, wait_ms=1000)) == ["later"]
