@@ -14,6 +14,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PRICES = (101.5, 102.25, 99.75)
 EXPECTED = {
     "hello.py": ["user:alice says: hello, Bob"],
+    "recovery.py": ["live: 1:0", "missed: 1:1", "missed: 2:1", "nothing is lost"],
+    "service.py": [
+        "32 F is 0.0 C",
+        "98.6 F is 37.0 C",
+        "212 F is 100.0 C",
+        "refused: data: a number is meant",
+    ],
+    "workqueue.py": ["left over: 0", *(f"done: picture-{n}.png" for n in range(6))],
     "ticker.py": [f"user:reader-{n} sees {price}" for n in range(3) for price in PRICES],
 }
 
