@@ -121,9 +121,11 @@ class NodeProcess:
 class Api:
     """A node's HTTP API over one connection that stays open."""
 
-    def __init__(self, node: NodeProcess) -> None:
+    def __init__(self, node: NodeProcess, timeout_s: float = 30) -> None:
         parts = urlsplit(node.addresses["http"])
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+        self._connection = http.client.HTTPConnection(
+            parts.hostname or "", parts.port, timeout=timeout_s
+        )
 
     def request(
         self,

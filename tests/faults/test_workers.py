@@ -9,13 +9,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 import chappe.blocking
 from chappe.blocking import Client
+from chappe.client import Message
+from chappe.errors import Unreachable
 from chappe.ids import NODE_MAX, SEQUENCE_BITS
 
 from .process import COMMAND, Api, NodeProcess
@@ -82,6 +84,36 @@ def on_each_worker(node: NodeProcess, stack: ExitStack) -> dict[int, Client]:
     raise AssertionError("all connections went to one worker")
 
 
+def reach_each_other(one: Client, other: Client) -> None:
+    """See both get what the other sends, as a user and by a topic."""
+    for sender, receiver in ((one, other), (other, one)):
+        deliver(sender, receiver)
+        deliver(receiver, sender)
+    for reader in (one, other):
+        # Once more: who came back a moment ago may still be about to.
+        reader.subscribe("topic:all")
+    for publisher in (one, other):
+        publisher.publish("topic:all", publisher.address)
+        for reader in (one, other):
+            assert next_from(reader, "topic:all").data == publisher.address
+
+
+def deliver(sender: Client, receiver: Client) -> None:
+    """Send until it is taken: who came back a moment ago may not be known everywhere yet."""
+    for _ in waiting(f"{receiver.address} could not be reached"):
+        with suppress(Unreachable):
+            sender.send(receiver.address, "hello")
+            break
+    assert next_from(receiver, receiver.address).data == "hello"
+
+
+def next_from(client: Client, to: str) -> Message:
+    """The next message to an address."""
+    while (message := client.receive(WAIT_S)).to != to:
+        pass
+    return message
+
+
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[Workers]:
     node = Workers(tmp_path)
@@ -109,9 +141,11 @@ def test_one_ready_line_says_where_all_of_them_are(workers: Workers) -> None:
     api.close()
 
 
-def test_clients_are_spread_over_the_workers(workers: Workers) -> None:
+def test_users_and_topics_reach_across_the_workers(workers: Workers) -> None:
     with ExitStack() as stack:
-        assert set(on_each_worker(workers, stack)) == {0, 1}
+        one, other = on_each_worker(workers, stack).values()
+        reach_each_other(one, other)
+        assert (one.reconnects, other.reconnects) == (0, 0)
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_clients_go_on(workers: Workers) -> None:
@@ -119,10 +153,12 @@ def test_a_worker_that_is_killed_is_replaced_and_its_clients_go_on(workers: Work
         clients = on_each_worker(workers, stack)
         killed = workers.child("worker-1")
         os.kill(killed, signal.SIGKILL)
-        replaced = workers.child("worker-1", but=killed)
-        assert replaced in workers.children()
-        for number, client in clients.items():
-            client.publish("topic:all", f"from {number}")
+        assert workers.child("worker-1", but=killed) in workers.children()
+        for _ in waiting("its client did not come back"):
+            if clients[0].reconnects:
+                break
+        assert clients[1].reconnects == 0
+        reach_each_other(*clients.values())
         assert "end=SIGKILL" in workers.log()
 
 
@@ -140,9 +176,50 @@ def test_a_keeper_that_is_killed_is_replaced_and_the_workers_go_on(workers: Work
         os.kill(killed, signal.SIGKILL)
         replaced = workers.child("keeper", but=killed)
         assert set(workers.children()) == before - {killed} | {replaced}
-        for client in clients.values():
-            client.publish("topic:all", "still here")
-            assert client.reconnects == 0
+        reach_each_other(*clients.values())
+        assert [client.reconnects for client in clients.values()] == [0, 0]
+        # The new keeper knows the workers again: one that comes is linked to the one that stayed.
+        died = workers.child("worker-1")
+        os.kill(died, signal.SIGKILL)
+        workers.child("worker-1", but=died)
+        for _ in waiting("its client did not come back"):
+            if clients[0].reconnects:
+                break
+        reach_each_other(*clients.values())
+
+
+def test_any_worker_tells_what_all_have_counted(workers: Workers) -> None:
+    with ExitStack() as stack:
+        on_each_worker(workers, stack)
+        for _ in range(10):
+            api = Api(workers)
+            names = ("worker-1", "worker-2")
+            assert [api.metric("worker_up", worker=name) for name in names] == [1.0, 1.0]
+            sessions = [api.metric("sessions", edge="websocket", worker=name) for name in names]
+            assert all(sessions)
+            api.close()
+
+
+def test_a_worker_that_does_not_answer_is_missing_from_the_counts_and_said_to_be(
+    workers: Workers,
+) -> None:
+    stopped = workers.child("worker-2")
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        up = {"worker-1": 1.0, "worker-2": 0.0}
+        # Connections that the kernel hands to the stopped one wait there.
+        for _ in waiting("no scrape reached the worker that lives"):
+            api = Api(workers, timeout_s=5.0)
+            try:
+                found = {name: api.metric("worker_up", worker=name) for name in up}
+            except TimeoutError:
+                continue
+            finally:
+                api.close()
+            assert found == up
+            break
+    finally:
+        os.kill(stopped, signal.SIGCONT)
 
 
 def test_sigterm_ends_all_of_them_and_more_change_nothing(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from chappe.cluster.options import ClusterOptions
 from chappe.errors import ClusterError, ConfigError
 from chappe.node.child import Child, Report
+from chappe.node.post import Post
 from chappe.node.reservation import Reservation
-from chappe.node.supervisor import Post, worker_options
+from chappe.node.worker import kept_parts, worker_options
 from tests.node.running import options_of
 
 
@@ -81,11 +83,48 @@ def test_a_port_that_others_listen_on_cannot_be_reserved(shares: bool) -> None:
             Reservation("127.0.0.1", port)
 
 
-def test_each_worker_has_a_number_and_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_each_worker_has_a_name_a_number_and_a_folder_of_its_own(tmp_path: Path) -> None:
     shared = options_of(tmp_path, number=7)
     workers = [worker_options(shared, n, tmp_path / f"worker-{n}") for n in (1, 2, 3)]
     assert [worker.number for worker in workers] == [7, 8, 9]
+    assert [worker.name for worker in workers] == ["worker-1", "worker-2", "worker-3"]
     assert len({worker.data for worker in workers}) == 3
+
+
+def test_links_of_workers_with_a_registry_of_their_own_stay_on_the_machine(tmp_path: Path) -> None:
+    cluster = ClusterOptions(host="0.0.0.0", advertise="here", allow_plaintext=True)
+    worker = worker_options(options_of(tmp_path, cluster=cluster), 2, tmp_path)
+    assert (worker.cluster.host, worker.cluster.port) == ("127.0.0.1", 0)
+
+
+def test_workers_of_a_larger_cluster_are_nodes_like_any(tmp_path: Path) -> None:
+    cluster = ClusterOptions(secret="file", port=7500)
+    shared = options_of(tmp_path, registry="redis://there", cluster=cluster, name="box")
+    workers = [worker_options(shared, n, tmp_path / str(n)) for n in (1, 2)]
+    assert [worker.name for worker in workers] == ["box-1", "box-2"]
+    assert [worker.cluster.port for worker in workers] == [7500, 7501]
+    # Names and numbers that nobody gave are for the folder and for the registry to give.
+    unnamed = worker_options(
+        options_of(tmp_path, registry="redis://", cluster=cluster), 1, tmp_path
+    )
+    assert (unnamed.name, unnamed.number) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("registry", "store", "kept"),
+    [
+        ("memory", "sqlite:", {"registry", "store"}),
+        ("memory", "memory", {"registry", "store"}),
+        ("memory", "redis://there", {"registry"}),
+        ("redis://there", "sqlite:/a/file", {"store"}),
+        ("redis://there", "redis://there", set()),
+    ],
+)
+def test_a_keeper_keeps_what_is_embedded(
+    tmp_path: Path, registry: str, store: str, kept: set[str]
+) -> None:
+    cluster = ClusterOptions(secret="file")
+    assert kept_parts(options_of(tmp_path, registry=registry, store=store, cluster=cluster)) == kept
 
 
 @pytest.mark.parametrize("workers", [0, -1, 257])
