@@ -18,10 +18,10 @@ from chappe.edge.acceptor import AcceptCounters, Acceptor
 from chappe.registry.membership import Member, Members
 
 SECRET = b"a secret that only nodes of this cluster know"
-# Short times: what they bound is waited for in several tests.
-QUICK = LinkOptions(
-    heartbeat_s=0.1, handshake_timeout_s=1.0, backoff_first_s=0.02, backoff_max_s=0.2
-)
+# Short waits before a redial; beats that a busy machine does not miss.
+QUICK = LinkOptions(heartbeat_s=2.0, backoff_first_s=0.02, backoff_max_s=0.2)
+# For tests that wait for a silence.
+DROWSY = LinkOptions(heartbeat_s=0.2, backoff_first_s=0.02, backoff_max_s=0.2)
 
 
 class Board:

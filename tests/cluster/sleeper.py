@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from chappe.registry.membership import Member
-from tests.cluster.meshes import Board, make_peer
+from tests.cluster.meshes import DROWSY, Board, make_peer
 
 
 def say(word: str) -> None:
@@ -19,7 +19,7 @@ def say(word: str) -> None:
 async def main(name: str, peer: str) -> None:
     """Be a node of that name that knows one other, until the standard input ends."""
     board = Board()
-    me = make_peer(name, board)
+    me = make_peer(name, board, link=DROWSY)
     board.put(msgspec.json.decode(peer, type=Member))
     await me.mesh.start()
     say(msgspec.json.encode(me.mesh.me).decode())

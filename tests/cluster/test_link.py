@@ -14,9 +14,9 @@ from chappe.cluster.link import Link
 from chappe.cluster.options import ClusterTls, LinkOptions
 from chappe.cluster.tls import LinkTls, link_tls
 from chappe.errors import ConfigError
-from chappe.wire.link import FrameKind
+from chappe.wire.link import FrameKind, write_ping, write_pong
 from tests.cluster.intruder import BINARY, Intruder
-from tests.cluster.meshes import QUICK, SECRET, Board, Peer, all_linked, make_peer, started
+from tests.cluster.meshes import DROWSY, QUICK, SECRET, Board, Peer, all_linked, make_peer, started
 from tests.edge.wiring import header, masked
 from tests.loop import on_loop
 from tests.node.certificate import make_certificate
@@ -98,6 +98,19 @@ async def test_a_link_tells_its_round_trip_and_how_far_the_clocks_are_apart():
             assert link.clock_offset_ms is not None
             # Half a round trip is all that it can be wrong by.
             assert abs(link.clock_offset_ms - offset_ms) <= link.round_trip_s * 1000
+
+
+@on_loop
+async def test_a_pong_that_answers_no_ping_tells_nothing():
+    b = make_peer("b", Board())
+    async with started(b):
+        peer, link = await proven(b)
+        peer.say_raw(peer.frame_of(write_pong(write_ping(0.5), 0), FrameKind.PONG))
+        peer.say_raw(peer.frame_of(b"then this"))
+        await b.witness.until(lambda: "a" in b.witness.bodies)
+        assert link.round_trip_s is None
+        assert link.clock_offset_ms is None
+        peer.writer.close()
 
 
 @on_loop
@@ -338,8 +351,8 @@ class Passage:
 @on_loop
 async def test_a_half_open_link_is_found_by_both_sides_and_made_anew():
     board, view = Board(), Board()
-    a = make_peer("a", view)
-    b = make_peer("b", board)
+    a = make_peer("a", view, link=DROWSY)
+    b = make_peer("b", board, link=DROWSY)
     passage = Passage()
     async with started(a, b):
         port = await passage.start(b.port)
@@ -377,17 +390,21 @@ def test_links_run_over_tls(tmp_path: Path, mutual: bool):
     run()
 
 
-@pytest.mark.parametrize("mutual", [False, True])
-def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, mutual: bool):
-    # A dialler refuses a wrong acceptor; with `mutual`, an acceptor a wrong dialler as well.
+@pytest.mark.parametrize("wrong", ["authority", "no certificate"])
+def test_who_has_no_certificate_of_the_cluster_gets_no_link(tmp_path: Path, wrong: str):
+    mutual = wrong == "no certificate"
     ours = certificates(tmp_path / "ours", mutual=mutual)
-    theirs = certificates(tmp_path / "theirs", mutual=mutual)
-    wrong = LinkTls(server=ours.server, client=theirs.client if not mutual else _show(theirs, ours))
+    if mutual:
+        # Believes our authority, and has nothing to show.
+        client = ssl.create_default_context(cafile=str(tmp_path / "ours" / "cert.pem"))
+    else:
+        client = certificates(tmp_path / "theirs").client
 
     @on_loop
     async def run() -> None:
         board = Board()
-        a, b = make_peer("a", board, tls=wrong), make_peer("b", board, tls=ours)
+        a = make_peer("a", board, tls=LinkTls(server=ours.server, client=client))
+        b = make_peer("b", board, tls=ours)
         async with started(a, b):
             async with asyncio.timeout(10):
                 while not a.mesh.counters.refused.total():
@@ -396,16 +413,6 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, mutual: b
             assert not b.witness.ups
 
     run()
-
-
-def _show(theirs: LinkTls, ours: LinkTls) -> ssl.SSLContext:
-    """A dialler that believes our authority and shows a certificate of theirs."""
-    theirs.client.load_verify_locations(cadata=_pem(ours))
-    return theirs.client
-
-
-def _pem(tls: LinkTls) -> str:
-    return "".join(map(ssl.DER_cert_to_PEM_cert, tls.client.get_ca_certs(binary_form=True)))
 
 
 @on_loop

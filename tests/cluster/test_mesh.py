@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 
 import msgspec
@@ -276,6 +277,9 @@ async def test_nodes_that_know_only_addresses_find_out_who_is_who_and_never_dial
             assert not peer.witness.downs
             assert dials[peer.name, peer.port] == 1
             assert peer.mesh.counters.refused["itself"] == 2  # both ends
+        before = dials.copy()
+        await asyncio.sleep(3 * QUICK.backoff_max_s)
+        assert dials == before
         # A link that is lost is made again, by the one whose it is to dial.
         peers[2].links["b"].reset("test")
         await peers[2].witness.until(lambda: peers[2].witness.ups == 4)
@@ -348,13 +352,37 @@ def test_a_short_secret_is_refused():
     run()
 
 
+class Longest(Random):
+    """Draws the longest of all waits."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
 @on_loop
 async def test_a_link_that_never_holds_is_dialled_ever_more_seldom():
     board = Board()
-    options = msgspec.structs.replace(QUICK, backoff_first_s=0.05, backoff_max_s=10.0)
-    a, b = make_peer("a", board, link=options), make_peer("b", board)
-    b.witness.on_up = lambda link: asyncio.get_running_loop().call_soon(link.reset, "full")
+    loop = asyncio.get_running_loop()
+    options = msgspec.structs.replace(QUICK, backoff_first_s=0.1, backoff_max_s=10.0)
+    a, b = make_peer("a", board, link=options, rng=Longest()), make_peer("b", board)
+    b.witness.on_up = lambda link: loop.call_soon(link.reset, "full")
+    began = loop.time()
     async with started(a, b):
-        await a.witness.until(lambda: a.witness.ups >= 2)
-        await asyncio.sleep(0.5)
-        assert a.witness.ups < 30
+        await a.witness.until(lambda: a.witness.ups == 4)
+        assert loop.time() - began >= 0.1 + 0.2 + 0.4
+
+
+@on_loop
+async def test_an_older_run_than_the_registry_knows_is_not_linked():
+    board = Board()
+    a = make_peer("a", board)
+    b = make_peer("b", board, joins=False)
+    async with started(a, b):
+        board.put(msgspec.structs.replace(b.mesh.me, incarnation=5))
+        async with asyncio.timeout(10):
+            while not a.mesh.counters.refused["stale"]:
+                await asyncio.sleep(0.01)
+        assert not a.witness.ups
+        assert not b.witness.ups
+        board.put(b.mesh.me)
+        await all_linked(a, b)

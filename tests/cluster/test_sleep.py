@@ -13,7 +13,7 @@ import pytest
 
 from chappe.registry.membership import Member
 from tests.cluster.intruder import Intruder
-from tests.cluster.meshes import QUICK, Board, make_peer, started
+from tests.cluster.meshes import DROWSY, Board, make_peer, started
 from tests.loop import on_loop
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def test_a_process_that_slept_longer_than_the_time_drops_its_links_and_so_do_its
     @on_loop
     async def run() -> None:
         board = Board()
-        b = make_peer("b", board)
+        b = make_peer("b", board, link=DROWSY)
         async with started(b):
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -58,7 +58,7 @@ def test_a_process_that_slept_longer_than_the_time_drops_its_links_and_so_do_its
         old = b.links[name]
         process.send_signal(signal.SIGSTOP)
         await b.witness.until(lambda: b.witness.downs == [(name, "silence")])
-        await asyncio.sleep(QUICK.silence_s)
+        await asyncio.sleep(DROWSY.silence_s)
         process.send_signal(signal.SIGCONT)
         async for line in lines:
             if line.startswith("down"):
@@ -72,7 +72,7 @@ def test_a_process_that_slept_longer_than_the_time_drops_its_links_and_so_do_its
 
 def test_a_process_that_slept_does_not_believe_what_waited_in_its_kernel():
     async def run() -> None:
-        b = make_peer("b", Board())
+        b = make_peer("b", Board(), link=DROWSY)
         async with started(b):
             peer = await Intruder.prove(b.port, "a")
             peer.come_up()
@@ -80,7 +80,7 @@ def test_a_process_that_slept_does_not_believe_what_waited_in_its_kernel():
             peer.say_raw(peer.frame_of(b"from before the sleep"))
             # The loop stands still: what came, and what is due, waits. asyncio's own loop then
             # reads before it looks at its timers.
-            time.sleep(2 * QUICK.silence_s)
+            time.sleep(2 * DROWSY.silence_s)
             await b.witness.until(lambda: bool(b.witness.downs))
             assert b.witness.downs == [("a", "silence")]
             assert not b.witness.bodies

@@ -182,7 +182,10 @@ def test_a_proof_that_was_got_from_a_node_does_not_open_that_node():
 
 
 def test_a_proof_for_one_node_does_not_open_another():
-    assert refusal(dialling(expected="b"), accepting("c")).cause == "name"
+    dialler, acceptor = dialling(expected="b"), accepting("c")
+    proof = dialler.take(acceptor.take(dialler.hello()))
+    with pytest.raises(Refused, match="this is not 'b'"):
+        acceptor.take(proof)
 
 
 def test_a_dialler_refuses_another_node_in_the_place_of_the_one_it_called():

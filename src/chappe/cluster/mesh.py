@@ -267,8 +267,6 @@ class Mesh:
         existing = self._links.get(link.name)
         if self._stopping:
             raise Refused("stopping", "this node is going away", proven=True)
-        if existing is not None and existing.incarnation > link.incarnation:
-            raise Refused("stale", "an older run of this node", proven=True)
         if isinstance(link.handshake, Dialling):
             self._judge_dialled(link, self._dialling[link.handshake.nonce][1], existing)
         elif link.name > self.me.name:
@@ -281,7 +279,7 @@ class Mesh:
             raise Refused("role", "the smaller name dials", proven=True)
         if link.incarnation < member.incarnation:
             raise Refused("stale", "an older run than the registry knows", proven=True)
-        if existing is not None and existing.incarnation == link.incarnation:
+        if existing is not None and existing.incarnation >= link.incarnation:
             raise Refused("linked", "there is a link already", proven=True)
 
     def came_up(self, link: Link) -> None:
