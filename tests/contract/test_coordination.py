@@ -11,7 +11,7 @@ from chappe.registry.coordination import Coordination, Lease, Versioned
 from tests.registry.grounds import WAIT_S, Ground, Run, runner, seen
 
 
-@pytest.fixture(params=["memory", "redis", "zookeeper"])
+@pytest.fixture(params=["memory", "redis", "zookeeper", "keeper"])
 def run(request: pytest.FixtureRequest) -> Run:
     """Run a story on a registry of each kind."""
     return runner(request)

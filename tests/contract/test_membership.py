@@ -9,7 +9,7 @@ import pytest
 from chappe.errors import ClusterError
 from tests.registry.grounds import WAIT_S, Ground, Run, runner, seen
 
-LEDGERS = ["memory", "redis", "zookeeper"]
+LEDGERS = ["memory", "redis", "zookeeper", "keeper"]
 KINDS = [*LEDGERS, "kubernetes"]
 
 

@@ -11,7 +11,11 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+
+from chappe.node.keeper.kept import kept_registry
+import structlog
 
 from chappe.registry.membership import Member
 from chappe.registry.options import RegistryOptions
@@ -65,9 +69,13 @@ class Elsewhere:
 
 
 async def _run(url: str, name: str, times: str) -> None:
+    # Standard output is for the answers.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     lease_s, poll_s, timeout_s = map(float, times.split(","))
-    registry = open_registry(
-        url, RegistryOptions(lease_s=lease_s, poll_s=poll_s, timeout_s=timeout_s)
+    options = RegistryOptions(lease_s=lease_s, poll_s=poll_s, timeout_s=timeout_s)
+    scheme, _, path = url.partition(":")
+    registry = (
+        kept_registry(Path(path), options) if scheme == "keeper" else open_registry(url, options)
     )
     assert registry.coordination is not None
     await registry.membership.join(Member(name=name, incarnation=1, url=f"ws://{name}"))

@@ -6,16 +6,19 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from chappe.registry.coordination import Coordination
+from chappe.node.keeper.kept import kept_registry
 from chappe.registry.membership import Member
 from chappe.registry.memory import MemoryRegistry
 from chappe.registry.options import RegistryOptions
 from chappe.registry.registry import Registry
 from chappe.registry.url import open_registry
+from tests.node.keeper_process import KeeperProcess
 from tests.registry.elsewhere import Elsewhere
 from tests.servers import DnsServer
 
@@ -164,6 +167,18 @@ class MemoryGround(Ground):
         return self.registry.open(name)
 
 
+class KeeperGround(Ground):
+    """A registry in a keeper's process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._keeper = KeeperProcess(folder, lease_s=self.options.lease_s)
+        super().__init__(f"keeper:{self._keeper.path}")
+        self._open.callback(self._keeper.stop)
+
+    def _opened(self, name: str) -> Registry:
+        return kept_registry(self._keeper.path, self.options)
+
+
 class DnsGround(Ground):
     """A service's addresses; nothing tells of changes but the next look."""
 
@@ -204,6 +219,8 @@ def make_ground(kind: str, request: pytest.FixtureRequest) -> Ground:
     number = next(_numbers)
     if kind == "memory":
         return MemoryGround()
+    if kind == "keeper":
+        return KeeperGround(request.getfixturevalue("tmp_path"))
     if kind == "redis":
         return Ground(f"{request.getfixturevalue('redis_server').url}/0?prefix=test{number}")
     if kind == "zookeeper":

@@ -11,8 +11,10 @@ import pytest
 
 from chappe.errors import ClusterError, Held
 from chappe.registry.coordination import Coordination
+from chappe.registry.ledger import SessionOver
 from chappe.registry.membership import Member, Members
 from chappe.registry.options import RegistryOptions
+from chappe.registry.redis import RedisLedger, redis_client
 from chappe.registry.registry import Registry
 from chappe.registry.url import open_registry
 from tests.registry.elsewhere import Elsewhere
@@ -195,6 +197,33 @@ def test_what_is_asked_for_without_an_answer_is_taken_back(server: RedisServer):
                 await _acquired(agreeing(second), "/a")
             seat = await agreeing(second).sit("/row", b"n2")
             await seen(rows, lambda row: row == {seat.number: b"n2"})
+
+    asyncio.run(story())
+
+
+def test_a_request_that_comes_after_it_was_taken_back_does_nothing(server: RedisServer):
+    async def story() -> None:
+        client = redis_client(
+            ("127.0.0.1", server.port),
+            0,
+            user=None,
+            password=None,
+            tls=False,
+            ca=None,
+            timeout_s=1,
+        )
+        ledger = RedisLedger(client, "redis", "chappe", OPTIONS)
+        session = await ledger.begin()
+        await ledger.free(session, "/a", "1")
+        await ledger.rise(session, "/row", "2")
+        with pytest.raises(SessionOver):
+            await ledger.take(session, "/a", "1", b"late")
+        with pytest.raises(SessionOver):
+            await ledger.sit(session, "/row", "2", b"late")
+        assert await ledger.take(session, "/a", "3", b"") > 0
+        await ledger.free(session, "/a", "3")
+        assert await ledger.take(await ledger.begin(), "/a", "1", b"") > 0
+        await ledger.close()
 
     asyncio.run(story())
 

@@ -34,6 +34,7 @@ from chappe.registry.ledger import (
 )
 from chappe.registry.membership import Member
 from chappe.registry.options import RegistryOptions
+from chappe.registry.stop import stop
 
 log = structlog.get_logger()
 
@@ -98,10 +99,7 @@ class RedisLedger:
         self._listener = asyncio.create_task(self._listen())
 
     async def close(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listener
+        await stop(self._listener)
         await self._client.aclose()
 
     async def begin(self) -> str:
@@ -159,24 +157,26 @@ class RedisLedger:
             raise _conflict(path, found)
 
     async def take(self, session: str, path: str, tag: str, holder: bytes) -> int:
-        verdict, *found = await self._run(scripts.TAKE, f"lease:{path}", session, tag, holder)
+        verdict, *found = await self._run(
+            scripts.TAKE, f"lease:{path}", session, tag, holder, undone=tag
+        )
         self._still(verdict)
         if verdict == b"held":
             raise Held(path, found[0])
         return int(found[0])
 
     async def free(self, session: str, path: str, tag: str) -> None:
-        await self._run(scripts.FREE, f"lease:{path}", session, tag)
+        await self._run(scripts.FREE, f"lease:{path}", session, tag, undone=tag)
 
     async def sit(self, session: str, path: str, tag: str, value: bytes) -> int:
         verdict, *found = await self._run(
-            scripts.SIT, f"row:{path}", session, seats_bell(path), tag, value
+            scripts.SIT, f"row:{path}", session, seats_bell(path), tag, value, undone=tag
         )
         self._still(verdict)
         return int(found[0])
 
     async def rise(self, session: str, path: str, tag: str) -> None:
-        await self._run(scripts.RISE, f"row:{path}", session, seats_bell(path), tag)
+        await self._run(scripts.RISE, f"row:{path}", session, seats_bell(path), tag, undone=tag)
 
     async def seats(self, path: str) -> SeatsFound:
         entries, fresh_s = await self._entries(f"row:{path}")
@@ -204,8 +204,12 @@ class RedisLedger:
         fresh_s = None if first_ms < 0 else first_ms / 1000
         return list(zip(flat[::2], flat[1::2], strict=True)), fresh_s
 
-    async def _run(self, script: str, name: str, *arguments: str | bytes | int) -> Any:
+    async def _run(
+        self, script: str, name: str, *arguments: str | bytes | int, undone: str | None = None
+    ) -> Any:
         keys = [self._key("sessions"), self._key("number"), self._key(name)]
+        if undone is not None:
+            keys.append(self._key(f"undone:{arguments[0]!s}:{undone}"))
         return await self._ask(self._scripts[script](keys, [self._channel, *arguments]))
 
     async def _ask(self, request: Awaitable[Any]) -> Any:

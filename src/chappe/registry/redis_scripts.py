@@ -9,13 +9,18 @@ All keys of a registry carry the same {tag}, so a Redis cluster keeps them on on
     {p}:lease:/path     hash: s = session, t = tag, h = what the holder says of itself
     {p}:row:/path       hash: number -> "session tag value"
     {p}:sequence:/path  a counter
+    {p}:undone:S:TAG    what was taken back before it was taken; for a while
     {p}:rings           channel: what has changed, as a bell's path; * for anything
 
 Numbers never fall below Redis's clock in microseconds: a Redis that forgot everything does not give
 an old one again, as long as its clock did not step back. They stay below 2^53, where Lua counts
 exactly, until 2255. What belongs to a session that is over is swept when its row is read.
 
-KEYS[1] and KEYS[2] are always the sessions and the number, KEYS[3] what the script is about;
+A request whose sender gave up may lie in a buffer while Redis hangs, and be carried out after the
+one that was to take it back: hence `undone`, which lasts longer than that can take.
+
+KEYS[1] and KEYS[2] are always the sessions and the number, KEYS[3] what the script is about,
+KEYS[4] the mark of its tag;
 ARGV[1] is the channel, ARGV[2] a session where there is one.
 """
 
@@ -35,6 +40,8 @@ local function number()
   redis.call('SET', KEYS[2], given)
   return given
 end
+local function mark_undone() redis.call('SET', KEYS[4], '1', 'EX', 600) end
+local function undone() return redis.call('EXISTS', KEYS[4]) == 1 end
 local function ring(path) redis.call('PUBLISH', ARGV[1], path) end
 """
 
@@ -153,7 +160,7 @@ return {1}
 TAKE = (
     _PRELUDE
     + """
-if not alive(ARGV[2]) then return {'over'} end
+if undone() or not alive(ARGV[2]) then return {'over'} end
 local found = redis.call('HMGET', KEYS[3], 's', 'h')
 if found[1] and found[1] ~= ARGV[2] and alive(found[1]) then return {'held', found[2]} end
 redis.call('HSET', KEYS[3], 's', ARGV[2], 't', ARGV[3], 'h', ARGV[4])
@@ -166,7 +173,11 @@ FREE = (
     _PRELUDE
     + """
 local found = redis.call('HMGET', KEYS[3], 's', 't')
-if found[1] == ARGV[2] and found[2] == ARGV[3] then redis.call('DEL', KEYS[3]) end
+if found[1] == ARGV[2] and found[2] == ARGV[3] then
+  redis.call('DEL', KEYS[3])
+else
+  mark_undone()
+end
 return 1
 """
 )
@@ -175,7 +186,7 @@ return 1
 SIT = (
     _PRELUDE
     + """
-if not alive(ARGV[2]) then return {'over'} end
+if undone() or not alive(ARGV[2]) then return {'over'} end
 local seat = number()
 redis.call('HSET', KEYS[3], seat, ARGV[2] .. ' ' .. ARGV[4] .. ' ' .. ARGV[5])
 ring(ARGV[3])
@@ -193,8 +204,10 @@ for i = 1, #found, 2 do
   if session == ARGV[2] and tag == ARGV[4] then
     redis.call('HDEL', KEYS[3], found[i])
     ring(ARGV[3])
+    return 1
   end
 end
-return 1
+mark_undone()
+return 0
 """
 )

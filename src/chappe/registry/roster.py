@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from functools import partial
 
 import structlog
 
 from chappe.errors import ClusterError
 from chappe.registry.changes import changes
-from chappe.registry.ledger import MEMBERS
+from chappe.registry.ledger import MEMBERS, SessionOver
 from chappe.registry.membership import Member, Members
 from chappe.registry.session import Session
+from chappe.registry.stop import stop
 
 log = structlog.get_logger()
 
@@ -38,7 +38,10 @@ class Roster:
         """Become a member; raises ClusterError."""
         if self._me is not None:
             raise ClusterError(f"{self._me.name}: joined already")
-        other = await self._ledger.enter(await self._session.token(), member)
+        try:
+            other = await self._ledger.enter(await self._session.token(), member)
+        except SessionOver:
+            other = await self._ledger.enter(await self._session.anew(), member)
         if other is not None:
             raise ClusterError(
                 f"{self._ledger.place}: the name {member.name} is held by {other.url},"
@@ -53,10 +56,7 @@ class Roster:
         if self._me is None:
             return
         name, self._me = self._me.name, None
-        assert self._keeper is not None
-        self._keeper.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._keeper
+        await stop(self._keeper)
         session = await self._session.token()
         try:
             await self._withdraw(name, session)

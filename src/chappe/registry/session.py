@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -19,6 +18,7 @@ from chappe.errors import ClusterError, Held
 from chappe.registry.bell import rung
 from chappe.registry.lease import KeptLease
 from chappe.registry.ledger import SESSION, Ledger, SessionOver
+from chappe.registry.stop import stop
 
 log = structlog.get_logger()
 
@@ -73,6 +73,11 @@ class Session:
         assert self._token is not None
         return self._token
 
+    async def anew(self) -> str:
+        """Look whether the session is over, as the ledger says, and begin another if so."""
+        await self._renew()
+        return await self.token()
+
     async def hold(
         self,
         take: Callable[[str, str], Awaitable[int]],
@@ -82,16 +87,18 @@ class Session:
 
         Raises what `take` raises; whatever it did without an answer is taken back.
         """
-        session = await self.token()
         self._tags += 1
         tag = str(self._tags)
         take_back = partial(_under, undo, tag)
+        session = await self.token()
         try:
-            number = await take(session, tag)
+            try:
+                number = await take(session, tag)
+            except SessionOver:
+                # Nothing happened: the ledger has forgotten us, so we begin anew, once.
+                session = await self.anew()
+                number = await take(session, tag)
         except Held:
-            raise
-        except SessionOver:
-            self.ledger.bell.ring(SESSION)
             raise
         except (ClusterError, asyncio.CancelledError):
             self.owe(session, take_back)
@@ -114,10 +121,7 @@ class Session:
         if self._users > 0 or self._closed:
             return
         self._closed = True
-        if self._pulse is not None:
-            self._pulse.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._pulse
+        await stop(self._pulse)
         token, self._token = self._token, None
         self._lose_all()
         if self._opened:
