@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from chappe.errors import BadRequest, Overload, Unreachable
+from chappe.errors import RequestError
 from chappe.message import Message
 from chappe.wire.ops import Ack, Nack
 
@@ -45,7 +45,7 @@ class Item:
     async def ack(self) -> bool:
         """Say that it is done.
 
-        False if that is too late, or not known to have arrived: the item comes again, to this
+        False if that is too late, or not known to have arrived: the item may come again, to this
         client or to another.
         """
         return await self._say(Ack)
@@ -76,13 +76,9 @@ class Item:
     async def _say(self, kind: type[Ack] | type[Nack]) -> bool:
         try:
             return await self._queues.settle(kind, self.message, self._generation)
-        except (Unreachable, BadRequest):
-            # It went to somebody else: this session has it no more.
+        except RequestError:
+            # It went to somebody else, or is about to: this session has it no more.
             return False
-        except Overload as error:
-            if error.outcome_unknown:
-                return False
-            raise
 
     def __repr__(self) -> str:
         return f"<Item {self.id} of {self.queue}>"

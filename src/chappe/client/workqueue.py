@@ -9,7 +9,7 @@ from collections.abc import Callable
 from chappe.client.asking import Asking
 from chappe.client.connection import Connection
 from chappe.client.consumer import Consumer
-from chappe.client.conversation import Conversation
+from chappe.client.conversation import Conversation, Phase
 from chappe.client.form import Form, check_text
 from chappe.client.item import Item
 from chappe.client.standing import Standing
@@ -86,18 +86,25 @@ class Workqueues:
         self.consumers.pop(queue, None)
 
     async def settle(self, kind: type[Ack] | type[Nack], message: Message, generation: int) -> bool:
-        """Say what became of an item; False when its connection is gone."""
+        """Say what became of an item; False when its connection is gone, or going."""
         if generation != self._conversation.generation:
             return False
-        await self._asking.ask(kind(message=self._form.message_id(message.id)))
-        return True
+        op = kind(message=self._form.message_id(message.id))
+        if self._conversation.phase is Phase.READY:
+            await self._asking.ask(op)
+            return True
+        self._say(op)
+        return False
 
     def hand_back(self, message: Message, generation: int) -> None:
         """Give an item back without waiting for an answer."""
         if generation == self._conversation.generation:
-            op = Nack(message=self._form.message_id(message.id))
-            self._conversation.answer(self._form.encode(op))
-            self._connection.writer.flush_soon()
+            self._say(Nack(message=self._form.message_id(message.id)))
+
+    def _say(self, op: Ack | Nack) -> None:
+        """Say something on this connection and on no other, if there is one."""
+        self._conversation.answer(self._form.encode(op))
+        self._connection.writer.flush_soon()
 
     @property
     def closing(self) -> bool:
