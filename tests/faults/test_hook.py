@@ -1,0 +1,128 @@
+"""An app's server is told who is gone, by a node and by several on one port; polls reach them all."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import chappe.blocking
+
+from .conftest import StartNode
+from .process import Api, NodeProcess
+
+SECRET = b"a secret of more than thirty-two bytes, for hooks"
+GRACE_S = 0.5
+WAIT_S = 30.0
+CONFIG = """
+drain_s = 1.0
+workers = {workers}
+[presence]
+grace_s = {grace_s}
+[hooks.default]
+url = "http://127.0.0.1:{port}/hook"
+secret_file = "{secret}"
+"""
+
+
+class AppServer:
+    """The server of an app that has a hook."""
+
+    def __init__(self, folder: Path) -> None:
+        self._notices: Queue[dict[str, Any]] = Queue()
+        secret = folder / "secret"
+        secret.write_bytes(SECRET)
+        notices = self._notices
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                time, _, digest = self.headers["chappe-signature"].partition(",v1=")
+                signed = time.removeprefix("t=").encode() + b"." + body
+                assert hmac.new(SECRET, signed, hashlib.sha256).hexdigest() == digest
+                self.send_response(204)
+                self.end_headers()
+                notices.put(json.loads(body))
+
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = Thread(target=self._server.serve_forever)
+        self._thread.start()
+        port = self._server.server_address[1]
+        self.config = CONFIG.replace("{port}", str(port)).replace("{secret}", str(secret))
+
+    def next(self) -> tuple[str, str]:
+        """The next notice: what happened to whom."""
+        notice = self._notices.get(timeout=WAIT_S)
+        return notice["event"], notice["address"]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
+    server = AppServer(tmp_path_factory.mktemp("app"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["node", "workers"])
+def told_node(
+    request: pytest.FixtureRequest, start_node: StartNode, app_server: AppServer
+) -> NodeProcess:
+    return start_node(app_server.config.format(workers=request.param, grace_s=GRACE_S))
+
+
+def test_an_app_is_told_once_who_came_and_who_is_really_gone(
+    told_node: NodeProcess, app_server: AppServer
+) -> None:
+    url = told_node.addresses["websocket"]
+    with chappe.blocking.connect(url, as_="user:bob"):
+        assert app_server.next() == ("came", "user:bob")
+        # A second device comes and goes, and nobody is told.
+        chappe.blocking.connect(url, as_="user:bob").close()
+    # Back within the grace time: the next notice is about somebody else.
+    with chappe.blocking.connect(url, as_="user:bob"):
+        with chappe.blocking.connect(url, as_="user:al"):
+            assert app_server.next() == ("came", "user:al")
+        assert app_server.next() == ("gone", "user:al")
+    assert app_server.next() == ("gone", "user:bob")
+
+
+def test_a_polled_session_is_reached_over_every_connection(
+    told_node: NodeProcess, app_server: AppServer
+) -> None:
+    with ExitStack() as stack:
+        # Several processes share the port: new connections come to one or the other.
+        apis = [stack.enter_context(closing(Api(told_node))) for _ in range(20)]
+
+        def post(number: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            status, answer = apis[number].request("POST", path, json.dumps(body).encode())
+            assert status == 200, answer
+            return json.loads(answer)  # type: ignore[no-any-return]
+
+        session = post(0, "/v1/poll", {"as": "user:eve"})["session"]
+        assert app_server.next() == ("came", "user:eve")
+        batch = None
+        for number in range(len(apis)):
+            op = {"op": "send", "to": "user:eve", "data": number}
+            post(number, f"/v1/poll/{session}/ops", op)
+            got = post(-number, "/v1/poll", {"session": session, "ack": batch, "wait_ms": 20_000})
+            assert [item["data"] for item in got["messages"]] == [number]
+            batch = got["batch"]
+        assert apis[-1].request("DELETE", f"/v1/poll/{session}")[0] == 200
+        assert app_server.next() == ("gone", "user:eve")
