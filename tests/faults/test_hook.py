@@ -1,4 +1,4 @@
-"""An app's server is told who is gone, by a node and by several on one port; polls reach them all."""
+"""An app is told who is gone, by one node and by several on one port; polls reach them all."""
 
 from __future__ import annotations
 
