@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import pytest
 
-from chappe.registry.coordination import Coordination
 from chappe.node.keeper.kept import kept_registry
+from chappe.registry.coordination import Coordination
 from chappe.registry.membership import Member
 from chappe.registry.memory import MemoryRegistry
 from chappe.registry.options import RegistryOptions
