@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from chappe.cli import messages, token
+from chappe.cli.cluster import cluster
 from chappe.cli.serve import serve
 from chappe.cli.status import status
 from chappe.errors import ChappeError, ConfigError
@@ -19,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, messages.send, messages.publish, messages.listen, status):
+for command in (serve, messages.send, messages.publish, messages.listen, status, cluster):
     app.command()(command)
 app.add_typer(token.app, name="token")
 

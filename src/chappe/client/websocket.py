@@ -36,19 +36,22 @@ class _Quiet(logging.LoggerAdapter[logging.Logger]):
 _quiet = _Quiet(logging.getLogger("picows"), {})
 
 
+def masked_head(first_byte: int, size: int, key: int) -> bytes:
+    """What stands before a payload of that size that is masked with a key of 32 bits."""
+    if size < 126:
+        return struct.pack("!BBI", first_byte, 0x80 | size, key)
+    if size < 65_536:
+        return struct.pack("!BBHI", first_byte, 0x80 | 126, size, key)
+    return struct.pack("!BBQI", first_byte, 0x80 | 127, size, key)
+
+
 def masked_frame(first_byte: int, payload: bytes, key: int) -> bytes:
     """A frame of a client: masked with a key of 32 bits, as RFC 6455 wants it."""
     size = len(payload)
-    if size < 126:
-        head = struct.pack("!BBI", first_byte, 0x80 | size, key)
-    elif size < 65_536:
-        head = struct.pack("!BBHI", first_byte, 0x80 | 126, size, key)
-    else:
-        head = struct.pack("!BBQI", first_byte, 0x80 | 127, size, key)
     mask = (key.to_bytes(4, "big") * (size // 4 + 1))[:size]
     # One exclusive or of two large numbers: a hundred times faster than byte by byte.
     whole = int.from_bytes(payload, "little") ^ int.from_bytes(mask, "little")
-    return head + whole.to_bytes(size, "little")
+    return masked_head(first_byte, size, key) + whole.to_bytes(size, "little")
 
 
 class WebSocketDial:

@@ -13,13 +13,14 @@ from chappe.cluster.carriage import Carriage
 from chappe.cluster.forwarding import Forwarding
 from chappe.cluster.homes import Homes
 from chappe.cluster.link import Link
+from chappe.cluster.options import Traffic
 from chappe.cluster.peer import Peer
 from chappe.cluster.routes import Routes
 from chappe.cluster.visits import Visits
 from chappe.cluster.watching import Watching
 from chappe.endpoints.application import Application
 from chappe.endpoints.record import Record, encode_record
-from chappe.errors import ConfigError, RemoteProtocolError, RequestError
+from chappe.errors import RemoteProtocolError, RequestError
 from chappe.hub.answer import Answer
 from chappe.hub.app import App
 from chappe.hub.fanout import Relay
@@ -34,22 +35,6 @@ log = structlog.get_logger()
 _read_record = msgspec.msgpack.Decoder(Record).decode
 # How often what waits for others is looked at.
 _SWEEP_S = 0.5
-
-
-class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds on what travels between nodes."""
-
-    # H12: whoever has not answered by then counts as a miss; a verdict as unknown.
-    answer_timeout_s: float = 5.0
-    # What waits for one peer that reads slowly; above it, data is refused.
-    waiting_bytes_max: int = 8 * 1024 * 1024
-    # Verdicts of one peer that are awaited.
-    pending_max: int = 100_000
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"cluster.traffic.{name}: must be above 0, and finite")
 
 
 class Cluster:

@@ -10,6 +10,8 @@ from chappe.cluster.link import Link
 # Causes that mean: somebody connected who could not prove to be a node of this cluster.
 AUTH_CAUSES = frozenset({"garbage", "reflection", "secret", "version", "name"})
 _LOG_INTERVAL_S = 1.0
+# Each is a time series to whoever collects them.
+_LABELS_MAX = 32
 
 
 class MeshCounters:
@@ -42,7 +44,10 @@ class MeshCounters:
 
     def went_down(self, link: Link, reason: str) -> None:
         """A link that was up is gone."""
-        self.resets[reason] += 1
+        label = reason.partition(":")[0]
+        if label not in self.resets and len(self.resets) >= _LABELS_MAX:
+            label = "other"
+        self.resets[label] += 1
         self.bytes_in += link.bytes_in
         self.bytes_out += link.bytes_out
         self.frames_in += link.frames_in

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from enum import Enum
 from random import Random
 from typing import Any, Protocol
@@ -21,9 +20,10 @@ from typing import Any, Protocol
 import msgspec
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from chappe.client.websocket import masked_frame
+from chappe.client.websocket import masked_frame, masked_head
 from chappe.clock import Clock
 from chappe.cluster.options import LinkOptions
+from chappe.edge.origin import LOOPBACK
 from chappe.edge.peer import peer_of
 from chappe.errors import CloseCode, RemoteProtocolError
 from chappe.wire.link import (
@@ -36,7 +36,7 @@ from chappe.wire.link import (
     write_ping,
     write_pong,
 )
-from chappe.wire.websocket import BINARY, CLOSE, FIN, check_close, close_reason, encode_frame
+from chappe.wire.websocket import BINARY, CLOSE, FIN, check_close, close_reason, frame_head
 
 # What a stranger may send before it has proven itself: an upgrade request and two messages.
 _STRANGER_BYTES_MAX = 16 * 1024
@@ -123,6 +123,7 @@ class Link(WSListener):
         # Resolved when the connection is gone.
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: Any = None
+        self._private = False
         self._frames = Frames(options.frame_bytes_max)
         self._unread: list[bytes] = []
         self._bodies: list[bytes] = []
@@ -160,7 +161,7 @@ class Link(WSListener):
     def reset(self, reason: str) -> None:
         """Drop the link at once: the owner is told before this returns; the mesh dials anew.
 
-        `reason` is counted, so it is one of few.
+        `reason` is logged whole, and counted up to its first colon.
         """
         self.end(reason)
 
@@ -197,6 +198,10 @@ class Link(WSListener):
         """The connection is there, its WebSocket handshake not yet."""
         self._transport = transport
         self.address = peer_of(transport)
+        # A mask keeps what stands between two machines from taking payloads for something else.
+        # Where nothing can, its key is 0: that spares most of what writing a large frame costs.
+        secure = transport.get_extra_info("sslcontext") is not None
+        self._private = secure or self.address in LOOPBACK
         transport.set_write_buffer_limits(high=self._options.write_bytes_max)
         if self.state is LinkState.DOWN:
             transport.abort()
@@ -366,13 +371,16 @@ class Link(WSListener):
 
     def _write_frame(self, kind: FrameKind, body: bytes) -> None:
         self.frames_out += 1
-        self._write_message(self._frames.head(kind) + body)
+        self._write_message(self._frames.head(kind), body)
 
-    def _write_message(self, message: bytes, first_byte: int = FIN | BINARY) -> None:
-        if self.dialled:
-            data = masked_frame(first_byte, message, self._random(32))
+    def _write_message(self, *parts: bytes, first_byte: int = FIN | BINARY) -> None:
+        size = sum(map(len, parts))
+        if not self.dialled:
+            data = b"".join((frame_head(first_byte, size), *parts))
+        elif self._private:
+            data = b"".join((masked_head(first_byte, size, 0), *parts))
         else:
-            data = encode_frame(first_byte, message)
+            data = masked_frame(first_byte, b"".join(parts), self._random(32))
         self.bytes_out += len(data)
         self._transport.write(data)
 
@@ -381,7 +389,7 @@ class Link(WSListener):
         if self._transport is None or self._transport.is_closing():
             return
         code = int(CloseCode.GOING_AWAY).to_bytes(2, "big")
-        self._write_message(code + close_reason(reason), FIN | CLOSE)
+        self._write_message(code, close_reason(reason), first_byte=FIN | CLOSE)
         self._transport.close()
         timer = self._loop.call_later(self._options.close_timeout_s, self._transport.abort)
         self.closed.add_done_callback(lambda _: timer.cancel())
@@ -392,23 +400,3 @@ def _goodbye_of(payload: bytes) -> str:
         return check_close(payload)[1]
     except RemoteProtocolError as error:
         return error.reason
-
-
-class ParserWatch:
-    """Stands where picows wants a logger: hears that its parser gave up, and logs nothing."""
-
-    __slots__ = ("_failed",)
-
-    def __init__(self, failed: Callable[[], None]) -> None:
-        self._failed = failed
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802, the name that loggers have
-        return False
-
-    def error(self, *_: object) -> None:
-        self._failed()
-
-    def ignore(self, *_: object, **__: object) -> None:
-        """Not worth a line."""
-
-    log = debug = info = warning = exception = ignore

@@ -62,6 +62,22 @@ class LinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.heartbeat_s * self.beats_missed_max
 
 
+class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds on what travels between nodes."""
+
+    # H12: whoever has not answered by then counts as a miss; a verdict as unknown.
+    answer_timeout_s: float = 5.0
+    # What waits for one peer that reads slowly; above it, data is refused.
+    waiting_bytes_max: int = 8 * 1024 * 1024
+    # Verdicts of one peer that are awaited.
+    pending_max: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"traffic.{name}: must be above 0, and finite")
+
+
 class ClusterTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Certificates of the links: this node's own, and the authority that signed the others'."""
 

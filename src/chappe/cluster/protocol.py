@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from picows import WSUpgradeRequest
 from picows.picows import WSAutoPingStrategy, WSProtocol  # type: ignore[attr-defined]
 
-from chappe.cluster.link import Link, ParserWatch
+from chappe.cluster.link import Link
 
 PATH = "/link"
 # The smallest picows takes; a busy link's buffer grows by itself.
 _READ_BUFFER_BYTES = 2048
+
+
+class ParserWatch:
+    """Stands where picows wants a logger: hears that its parser gave up, and logs nothing."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        self._failed = failed
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802, the name that loggers have
+        return False
+
+    def error(self, *_: object) -> None:
+        self._failed()
+
+    def ignore(self, *_: object, **__: object) -> None:
+        """Not worth a line."""
+
+    log = debug = info = warning = exception = ignore
 
 
 class LinkProtocol(WSProtocol):  # type: ignore[misc]

@@ -31,6 +31,8 @@ RUN_BYTES_MAX = 256 * 1024
 class Relay(Protocol):
     """Another node, as a run sees it: where receivers may be, too."""
 
+    name: str
+
     def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
         """Take a run along; the list is the relay's from now on."""
         ...

@@ -13,8 +13,10 @@ from chappe.clock import Clock
 from chappe.cluster.cluster import Cluster
 from chappe.cluster.copy import RouteCopy
 from chappe.cluster.mesh import Mesh, open_stream
+from chappe.cluster.peer import Peer
 from chappe.cluster.tls import link_tls
 from chappe.edge.acceptor import Listen
+from chappe.edge.http.nodes import LinkView
 from chappe.endpoints.application import Application
 from chappe.endpoints.hook import Hooks
 from chappe.endpoints.presence import Presence
@@ -140,6 +142,11 @@ class Neighbourhood:
             name for name, member in members.items() if member.incarnation and name != self.name
         }
 
+    def links(self) -> list[LinkView]:
+        """The links to other nodes, as administrators see them."""
+        now = asyncio.get_running_loop().time()
+        return [_view(peer, now) for peer in self.cluster.peers]
+
     @property
     def name(self) -> str:
         """The node's name."""
@@ -180,3 +187,19 @@ class Neighbourhood:
                 await self._place.registry.close()
             except ClusterError as error:
                 log.warning("registry.close", reason=str(error))
+
+
+def _view(peer: Peer, now: float) -> LinkView:
+    link = peer.link
+    offset_ms = link.clock_offset_ms
+    trip_s = link.round_trip_s
+    return LinkView(
+        peer=peer.name,
+        up_s=round(now - (link.up_since or now), 3),
+        round_trip_ms=None if trip_s is None else round(trip_s * 1000, 3),
+        clock_offset_ms=None if offset_ms is None else round(offset_ms, 3),
+        bytes_in=link.bytes_in,
+        bytes_out=link.bytes_out,
+        waiting_bytes=peer.waiting_bytes,
+        pending=len(peer.pending),
+    )

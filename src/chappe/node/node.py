@@ -118,6 +118,7 @@ class Node:
             addresses=self.addresses,
             options=options.http,
             elsewhere=self.neighbourhood.cluster.visits,
+            links=self.neighbourhood.links,
             gather=parts.gather,
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from chappe.access.token import Key
-from chappe.cluster.cluster import Traffic
-from chappe.cluster.options import ClusterOptions
+from chappe.cluster.options import ClusterOptions, Traffic
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.origin import LOOPBACK
 from chappe.endpoints.options import HookOptions

@@ -47,6 +47,10 @@ return 1
 T = TypeVar("T")
 
 
+class _Broken(StorageError):
+    """The connection broke."""
+
+
 class RedisStore:
     """Tables in hashes of a Redis server; connects when it is first used, and again by itself.
 
@@ -143,18 +147,20 @@ class RedisStore:
         """Do what may be done twice: once more when the connection broke under it."""
         try:
             return await self._once(call)
-        except StorageError as error:
-            if not isinstance(error.__cause__, RedisConnectionError):
-                raise
-        return await self._once(call)
+        except _Broken:
+            return await self._once(call)
 
     async def _once(self, call: Callable[[], Awaitable[T]]) -> T:
         if self._closed:
             raise StorageError(f"{self._shown}: closed")
         try:
             return await call()
+        except RedisConnectionError as error:
+            raise _Broken(f"{self._shown}: {error}") from None
         except (RedisError, OSError) as error:
-            raise StorageError(f"{self._shown}: {error}") from error
+            # Of a transaction, the error quotes the command, keys and values and all.
+            said = str(error).rpartition(" of pipeline caused error: ")[2]
+            raise StorageError(f"{self._shown}: {said}") from None
 
 
 def _maybe(value: bytes | None) -> tuple[str, bytes]:

@@ -28,6 +28,7 @@ from chappe.edge.http.gate import Gate
 from chappe.edge.http.health import Gather, HealthRoutes
 from chappe.edge.http.messages import MessageRoutes
 from chappe.edge.http.metrics import HubCollector, sessions_by_edge
+from chappe.edge.http.nodes import LinkView, NodeRoutes, NodeView
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.http.polling import PollingRoutes
 from chappe.edge.http.question import Questions
@@ -59,6 +60,7 @@ class HttpEdge:
         addresses: Callable[[], dict[str, str]],
         options: HttpOptions | None = None,
         elsewhere: Elsewhere | None = None,
+        links: Callable[[], list[LinkView]] = list,
         gather: Gather | None = None,
     ) -> None:
         self._hub = hub
@@ -68,6 +70,7 @@ class HttpEdge:
         self._since = hub.clock.monotonic()
         self._version = version("chappe")
         self._state = ServerState()
+        self._links = links
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
         self.collector = HubCollector(hub, recorder, accept_counters, self._uptime_s, self._counts)
@@ -162,9 +165,23 @@ class HttpEdge:
         app.include_router(
             AdministrationRoutes(hub, administration, revocations, self.status).router()
         )
+        app.include_router(NodeRoutes(hub, administration, self._view, elsewhere).router())
         answer_failures(app, self._recorder)
         describe(app)
         return app
+
+    def _view(self) -> NodeView:
+        apps = self._hub.apps.values()
+        return NodeView(
+            name=self._hub.node or "node",
+            version=self._version,
+            sessions=len(self._hub.sessions),
+            endpoints=sum(len(app.endpoints) for app in apps),
+            topics=sum(len(app.topics) for app in apps),
+            routes=sum(len(app.routes) for app in apps),
+            watched=sum(len(app.watchers) for app in apps),
+            links=self._links(),
+        )
 
     def _ready(self) -> bool:
         return self._started and not self._hub.draining
