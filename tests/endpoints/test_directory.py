@@ -270,6 +270,20 @@ async def test_what_another_writes_between_a_look_and_a_write_is_not_overwritten
 
 
 @on_loop
+async def test_what_changes_while_it_is_written_is_written_again():
+    store = WrappedStore()
+    site = Site(store)
+    site.directory.put("shop", "topic:a", b"1")
+    writing = asyncio.create_task(site.directory.flush())
+    while not store.swaps:
+        await asyncio.sleep(0)
+    later = site.directory.put("shop", "topic:a", b"2")
+    await writing
+    assert await held(store) == {"shop/topic:a": later}
+    await site.directory.close()
+
+
+@on_loop
 async def test_a_store_that_fails_holds_nothing_up_and_gets_it_later(
     monkeypatch: pytest.MonkeyPatch,
 ):
