@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from chappe.cluster.counters import MeshCounters
 from chappe.cluster.link import Link
 from chappe.cluster.options import ClusterTls, LinkOptions
 from chappe.cluster.tls import LinkTls, link_tls
@@ -98,6 +99,23 @@ async def test_a_link_tells_its_round_trip_and_how_far_the_clocks_are_apart():
             assert link.clock_offset_ms is not None
             # Half a round trip is all that it can be wrong by.
             assert abs(link.clock_offset_ms - offset_ms) <= link.round_trip_s * 1000
+
+
+@on_loop
+async def test_resets_are_counted_under_few_names_whatever_their_reasons():
+    counters, link = MeshCounters(lambda: 0.0), make_link()
+    for number in range(100):
+        counters.went_down(link, f"a frame cannot be read: {number}")
+        counters.went_down(link, f"reason {number}")
+    assert counters.resets["a frame cannot be read"] == 100
+    assert len(counters.resets) <= 33
+    assert counters.resets.total() == 200
+
+
+def make_link() -> Link:
+    """A link that never was."""
+    b = make_peer("b", Board())
+    return b.mesh._accept().link  # type: ignore[no-any-return]
 
 
 @on_loop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,23 @@ def test_a_statement_that_makes_no_sense_is_refused_even_with_a_right_proof(at: 
     dialler = dialling()
     with pytest.raises(Refused):
         shake(dialler, accepting(), forge)
+
+
+def test_the_four_messages_are_laid_out_as_written_down():
+    def mac(*parts: bytes) -> bytes:
+        data = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.new(KEY, data, "sha256").digest()
+
+    d, e = b"d" * 32, b"e" * 32
+    of_a = bytes.fromhex("000100000000000000070000000000000003") + b"\x01a\x01b"
+    of_b = bytes.fromhex("000100000000000000070000000000000003") + b"\x01b\x01a"
+    assert hmac.new(b"s" * 32, b"chappe link key 1", "sha256").digest() == KEY
+    assert shake(dialling(nonce=d), accepting(nonce=e)) == [
+        b"\x01" + d,
+        b"\x02" + e,
+        b"\x03" + of_a + mac(b"chappe link dialler", b"chappe", d, e, of_a),
+        b"\x04" + of_b + mac(b"chappe link acceptor", b"chappe", d, e, of_a, of_b),
+    ]
 
 
 def refusal(dialler: Dialling, acceptor: Accepting) -> Refused:
