@@ -19,6 +19,30 @@ from chappe.errors import BadRequest, ChappeError, Forbidden, RemoteProtocolErro
 from chappe.message import Message
 from chappe.wire import packed, text
 from chappe.wire.limits import Limits
+from chappe.wire.link import (
+    Accepting,
+    Credentials,
+    Dialling,
+    FrameKind,
+    Frames,
+    Refused,
+    link_key,
+    read_pong,
+    write_ping,
+    write_pong,
+)
+from chappe.wire.node import (
+    Changed,
+    Forward,
+    Introduce,
+    NodeOp,
+    Recovered,
+    Returned,
+    Routes,
+    VisitPart,
+    decode_node_ops,
+    encode_node_ops,
+)
 from chappe.wire.ops import (
     CLIENT_OPS,
     Fetch,
@@ -51,6 +75,15 @@ _MESSAGES = [
     Message(7, "user:a", "user:b", 1_700_000_000_000, b'{"a":1}'),
     Message(8, 'user:"', "topic:t", 1_700_000_000_000, b"\x00\xff", binary=True),
 ]
+_NODE_OPS: tuple[NodeOp, ...] = (
+    Forward("shop", 1, _MESSAGES),
+    Returned(1, "shop", "unreachable", "gone", _MESSAGES[0], True),
+    Routes(1, "shop", ["user:a", "user:b"], True),
+    Changed(2, [("shop", "user:a")], [("shop", "user:b")], 1_700_000_000_000),
+    Recovered(3, "epoch", 2, True, _MESSAGES),
+    Introduce("session.node", "shop", "user:a", {"send": ["user:*"]}),
+    VisitPart(4, b"\x00\xff", True),
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +117,9 @@ def targets() -> list[Target]:
         Target("inflate", _inflate, _DEFLATED, protocol),
         Target("close", _close, (b"\x03\xe8bye", b"", b"\x0f\xa0\xc3\xa9"), protocol),
         Target("deflate-offer", _offer, _OFFERS, ()),
+        Target("node-ops", _node_ops, _NODE_FRAMES, protocol),
+        Target("link-frames", _link_frames, _LINK_FRAMES, protocol),
+        Target("link-handshake", _link_handshake, _link_talk(), (Refused,)),
         Target("address", _address, _ADDRESSES, (BadRequest,)),
         Target("token", token.verify, token.tokens(), (Forbidden,)),
         Target("token-header", token.verify_header, token.headers(), (Forbidden,)),
@@ -148,6 +184,58 @@ def _close(data: bytes) -> None:
 
 def _offer(data: bytes) -> None:
     deflate_answer(data.decode("latin-1"))
+
+
+def _node_ops(data: bytes) -> None:
+    """What was read can be written again and read as the same."""
+    ops = decode_node_ops(data)
+    assert decode_node_ops(encode_node_ops(ops)) == ops
+
+
+def _link_frames(data: bytes) -> None:
+    """Frames of two bytes of length and as much as is left; a ping is answered, a pong read."""
+    frames = Frames(LIMITS.message_bytes_max)
+    while len(data) >= 2:
+        size = int.from_bytes(data[:2])
+        taken = frames.take(data[2 : 2 + size])
+        data = data[2 + size :]
+        if taken is not None and taken[0] == FrameKind.PING:
+            write_pong(taken[1], 0)
+        elif taken is not None and taken[0] == FrameKind.PONG:
+            read_pong(taken[1])
+
+
+def _dialling(name: str) -> Dialling:
+    return Dialling(_link_credentials(name), b"d" * 32, expected="b", attempt=1)
+
+
+def _accepting(name: str) -> Accepting:
+    return Accepting(_link_credentials(name), b"a" * 32)
+
+
+def _link_credentials(name: str) -> Credentials:
+    return Credentials(key=link_key(b"s" * 32), cluster="chappe", name=name, incarnation=1)
+
+
+def _link_talk() -> tuple[bytes, ...]:
+    """The four messages of a handshake, each behind a byte that says who it is for."""
+    dialler, acceptor = _dialling("a"), _accepting("b")
+    hello = dialler.hello()
+    answer = acceptor.take(hello)
+    proof = dialler.take(answer)
+    assert proof is not None
+    return b"\0" + hello, b"\1" + answer, b"\2" + proof, b"\3" + acceptor.take(proof)
+
+
+def _link_handshake(data: bytes) -> None:
+    """Anybody can dial a cluster's port, or listen where a node was: none gets further."""
+    turn, message = (data[0] & 3 if data else 0), data[1:]
+    talk = [said[1:] for said in _link_talk()]
+    side: Dialling | Accepting = _dialling("a") if turn & 1 else _accepting("b")
+    if turn & 2:
+        side.take(talk[turn & 1])
+    side.take(message)
+    assert side.peer is None or message == talk[turn]
 
 
 def _address(data: bytes) -> None:
@@ -216,6 +304,24 @@ _RUNS = (
     b"\x01\x01\xc3\x80\x01\xa9",
     bytes([0xC0 | BINARY, len(_DEFLATED[1])]) + _DEFLATED[1],
 )
+_NODE_FRAMES = (encode_node_ops(_NODE_OPS), *(encode_node_ops([op]) for op in _NODE_OPS))
+
+
+def _framed(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(2) + frame for frame in frames)
+
+
+def _numbered() -> tuple[bytes, ...]:
+    frames = Frames(LIMITS.message_bytes_max)
+    ping, pong = write_ping(1.5), write_pong(write_ping(2.5), 1_700_000_000_000)
+    return (
+        frames.head(FrameKind.PING) + ping,
+        frames.head() + _NODE_FRAMES[0],
+        frames.head(FrameKind.PONG) + pong,
+    )
+
+
+_LINK_FRAMES = (_framed(*_numbered()), _framed(_numbered()[0]), _framed(_numbered()[0]) * 2)
 _OFFERS = (
     b"permessage-deflate",
     b'permessage-deflate; client_max_window_bits="9"; server_max_window_bits=15',
