@@ -121,10 +121,7 @@ class Directory:
     def merge(self, records: Iterable[Record]) -> list[Record]:
         """Take over what others know; returns what was news here."""
         self._sweep()
-        news = [record for record in records if self._take(record)]
-        for record in news:
-            self._ledger.note(record)
-        return news
+        return [record for record in records if self._take(record)]
 
     def snapshot(self, page_records: int = PAGE_RECORDS) -> Iterator[list[Record]]:
         """Give all records, tombstones too, a page at a time.
@@ -153,7 +150,11 @@ class Directory:
                 known = self.record(record.app, record.address)
                 if record.expired(now_ms) and known is None:
                     self._ledger.drop(record)
-                elif not self._take(record) and known is not None and known.beats(record):
+                elif (
+                    not self._take(record, stored=True)
+                    and known is not None
+                    and known.beats(record)
+                ):
                     self._ledger.note(known)
 
     async def flush(self) -> None:
@@ -179,7 +180,7 @@ class Directory:
         self._tell(record)
         return record
 
-    def _take(self, record: Record) -> bool:
+    def _take(self, record: Record, *, stored: bool = False) -> bool:
         """Let a record of elsewhere stand, if it does; whether that changed anything."""
         before = self.record(record.app, record.address)
         if before is None:
@@ -192,6 +193,8 @@ class Directory:
             self.refused += 1
             return False
         self._set(record, before)
+        if not stored:
+            self._ledger.note(record)
         self._tell(record)
         return True
 
