@@ -13,9 +13,15 @@ import msgspec
 import pytest
 
 from chappe.access.token import Key
+from chappe.cluster.options import ClusterOptions, ClusterTls, LinkOptions, Traffic
+from chappe.edge.http.options import HttpOptions
 from chappe.endpoints.options import HookOptions
+from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import CloseCode, ErrorCode
-from chappe.node.options import NodeOptions, Tls
+from chappe.hub.options import HubOptions
+from chappe.node.options import Access, NodeOptions, Tls
+from chappe.registry.options import RegistryOptions
+from chappe.wire.limits import Limits
 from chappe.wire.ops import CODES
 
 ROOT = Path(__file__).parents[1]
@@ -126,13 +132,26 @@ def test_every_error_is_in_the_reference(code: ErrorCode) -> None:
     assert f"| `{code.value}` |" in REFERENCE
 
 
+SECTIONS = {
+    "access": Access,
+    "hub": HubOptions,
+    "http": HttpOptions,
+    "limits": Limits,
+    "leases": RegistryOptions,
+    "cluster": ClusterOptions,
+    "cluster.link": LinkOptions,
+    "cluster.tls": ClusterTls,
+    "traffic": Traffic,
+    "presence": PresenceOptions,
+    "tls": Tls,
+}
+
+
 def options(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, object]]:
     for field in msgspec.structs.fields(kind):
         name = prefix + field.encode_name
-        if name in ("access", "hub", "http", "limits", "presence"):
-            yield from options(field.type, f"{name}.")
-        elif name == "tls":
-            yield from options(Tls, "tls.")
+        if name in SECTIONS:
+            yield from options(SECTIONS[name], f"{name}.")
         else:
             yield name, field.default
 

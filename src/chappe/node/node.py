@@ -132,7 +132,7 @@ class Node:
         name = options.name or self._data.name()
         return Place(
             name=name,
-            registry=parts.registry or open_registry(options.registry, name=name),
+            registry=parts.registry or open_registry(options.registry, options.leases, name=name),
             secret=parts.secret or read_secret(options.cluster.secret),
             listen=self._open_link_listener,
         )

@@ -20,6 +20,7 @@ from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
 from chappe.ids import NODE_MAX
+from chappe.registry.options import RegistryOptions
 from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
@@ -84,6 +85,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hub: HubOptions = HubOptions()
     http: HttpOptions = HttpOptions()
     limits: Limits = Limits()
+    leases: RegistryOptions = RegistryOptions()
     cluster: ClusterOptions = ClusterOptions()
     traffic: Traffic = Traffic()
     presence: PresenceOptions = PresenceOptions()
@@ -150,6 +152,7 @@ def load_options(
         "hub",
         "http",
         "limits",
+        "leases",
         "cluster",
         "traffic",
         "presence",

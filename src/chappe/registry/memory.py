@@ -7,6 +7,7 @@ Time is the running loop's, so a simulated loop can run it. Each node has a hand
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from chappe.errors import ClusterError, Conflict, Held
@@ -63,6 +64,7 @@ class MemoryRegistry:
 
     def __init__(self, options: RegistryOptions = DEFAULTS, *, first: int = 0) -> None:
         self.options = options
+        self.context = copy_context()
         self._state = _State(last_number=first, first=first)
         self._ledgers: dict[str, MemoryLedger] = {}
 
@@ -253,7 +255,10 @@ class MemoryLedger:
         if (timer := state.sessions.get(session)) is not None:
             timer.cancel()
         loop = asyncio.get_running_loop()
-        state.sessions[session] = loop.call_later(self.lease_s, self._over, state, session)
+        # In the registry's own context: its clock goes on when that of a simulated node stands.
+        state.sessions[session] = loop.call_later(
+            self.lease_s, self._over, state, session, context=self._registry.context
+        )
 
     def _over(self, state: _State, session: str) -> None:
         """Drop a session and all that it holds."""

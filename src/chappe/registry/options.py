@@ -23,7 +23,7 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name in ("lease_s", "poll_s", "timeout_s"):
             # So written, NaN is refused as well.
             if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"registry.{name}: must be above 0, and finite")
+                raise ConfigError(f"leases.{name}: must be above 0, and finite")
 
 
 DEFAULTS = RegistryOptions()

@@ -11,6 +11,7 @@ from chappe.simulation.loop import (
     SimulationError,
 )
 from chappe.simulation.network import Network
+from chappe.simulation.process import Process
 from chappe.simulation.simulation import SEED_VARIABLE, Simulation, seeds
 from chappe.simulation.trace import Trace
 
@@ -22,6 +23,7 @@ __all__ = [
     "Livelock",
     "Network",
     "NotSimulated",
+    "Process",
     "SimulatedClock",
     "SimulatedLoop",
     "Simulation",

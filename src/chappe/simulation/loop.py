@@ -25,6 +25,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from chappe.errors import ChappeError
+from chappe.simulation.process import Process, process_of
 
 if TYPE_CHECKING:
     from chappe.simulation.network import Network
@@ -99,6 +100,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._number = 0
         self._steps_max = steps_max
         self._failure: dict[str, Any] | None = None
+        self._stopped: dict[Process, None] = {}
         self.steps = 0
 
     def time(self) -> float:
@@ -199,9 +201,30 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle.cancelled():
                 continue
+            process = process_of(handle._context)  # type: ignore[attr-defined]
+            if process is not None and process.stopped:
+                process.held.append(handle)
+                continue
             self._count_step(handle)
             handle._run()
             self.fail_if_failed()
+
+    def stop_process(self, process: Process) -> None:
+        """Let a process do nothing until it is resumed, if ever."""
+        process.stopped = True
+        self._stopped[process] = None
+
+    def resume_process(self, process: Process) -> None:
+        """Let a process go on, beginning with what it should have done meanwhile."""
+        process.stopped = False
+        self._stopped.pop(process, None)
+        self._ready.extend(process.held)
+        process.held.clear()
+
+    def resume_all(self) -> None:
+        """Let every process go on, crashed ones as well: for the end of a run."""
+        for process in list(self._stopped):
+            self.resume_process(process)
 
     def _count_step(self, handle: asyncio.Handle) -> None:
         self._now += self._random.random() * _CALLBACK_S_MAX

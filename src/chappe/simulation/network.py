@@ -19,6 +19,7 @@ from chappe.simulation.datagram import DatagramTransport, Endpoint
 from chappe.simulation.link import LOCAL, Faults, Link
 from chappe.simulation.loop import NotSimulated, SimulatedLoop
 from chappe.simulation.pipe import Mark, Pipe
+from chappe.simulation.process import Process
 from chappe.simulation.stream import StreamTransport
 from chappe.simulation.trace import Trace
 
@@ -74,10 +75,18 @@ class Network:
         loop.network = self
 
     def on_host(
-        self, host: str, coroutine: Coroutine[Any, Any, T], *, name: str | None = None
+        self,
+        host: str,
+        coroutine: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        process: Process | None = None,
     ) -> asyncio.Task[T]:
         """Start a task that lives on a host: what it connects, it connects from there."""
-        return self.loop.create_task(coroutine, name=name, context=_context_of(host))
+        context = _context_of(host)
+        if process is not None:
+            process.enter(context)
+        return self.loop.create_task(coroutine, name=name, context=context)
 
     def link(self, source: str, target: str) -> Link:
         """The way from one host to another."""
@@ -131,6 +140,17 @@ class Network:
             self.streams.pop(stream)
             if stream.out.receiver not in self.streams:
                 self._forget(stream)
+        self._stop_listening(host)
+
+    def kill(self, host: str) -> None:
+        """End what runs on a host: its kernel goes on, and resets the connections."""
+        self.trace.record("kill", host=host)
+        for stream in self.streams_of(host):
+            stream.die()
+            self.streams.pop(stream)
+        self._stop_listening(host)
+
+    def _stop_listening(self, host: str) -> None:
         for listener in [one for one in self._listeners.values() if one.at[0] == host]:
             listener.close()
 

@@ -98,7 +98,8 @@ class Pipe:
 
     def consumed(self, size: int) -> None:
         """The receiver has read so many bytes: open the window again, by the way back."""
-        self._loop.call_later(self.back.latency_s(), self._acknowledge, size)
+        delay_s = self.back.latency_s()
+        self._loop.call_later(delay_s, self._acknowledge, size, context=self.sender.context)
 
     def path_changed(self) -> None:
         """The way there or back was blocked or healed."""
@@ -107,7 +108,7 @@ class Pipe:
             # What was held back is sent again, and takes its time.
             self._call_arrive(self._loop.time() + self.link.latency_s())
         if not self.dead and not self.back.blocked:
-            self._acknowledge(0)
+            self._loop.call_soon(self._acknowledge, 0, context=self.sender.context)
 
     def leave(self) -> None:
         """Forget this pipe: both of its ends are gone."""

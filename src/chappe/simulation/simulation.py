@@ -78,6 +78,7 @@ class Simulation:
         return result
 
     def _cancel_rest(self) -> None:
+        self.loop.resume_all()
         tasks = sorted(all_tasks(self.loop), key=hash)
         for task in tasks:
             task.cancel()

@@ -154,6 +154,13 @@ class StreamTransport(_FlowControlMixin):
             pipe.dead = True
             pipe.path_changed()
 
+    def die(self) -> None:
+        """Be gone with its process: the kernel tells the other end, and there is nobody to tell
+        here."""
+        self.lost = self._closing = True
+        self._buffer.clear()
+        self.out.mark(Mark.RESET)
+
     def push(self) -> None:
         """Give the kernel as much of the buffer as it takes."""
         if not self._buffer or self.lost:

@@ -1,0 +1,79 @@
+"""`chappe cluster` against two real nodes on a real Redis, and the example of three."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chappe.blocking import connect
+from tests.cli.process import Served, run, serving
+from tests.servers import RedisServer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.py"
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer
+) -> Iterator[tuple[Served, Served]]:
+    folder = tmp_path_factory.mktemp("pair")
+    secret = folder / "secret"
+    secret.write_text("a secret of more than thirty-two bytes, for tests")
+    common = ("--dev", "--registry", f"{redis_server.url}?prefix=cli")
+    common += ("--cluster-secret-file", str(secret), "--cluster-port", "0")
+    with (
+        serving(folder / "a", *common, "--name", "left") as left,
+        serving(folder / "b", *common, "--name", "right") as right,
+    ):
+        yield left, right
+
+
+def test_the_nodes_and_their_links_are_shown(pair: tuple[Served, Served]) -> None:
+    shown = run("cluster", "--as", "user:admin", "--http", pair[0].addresses["http"])
+    assert shown.returncode == 0, shown.stderr
+    assert "2 nodes" in shown.stdout
+    assert "left" in shown.stdout
+    assert "right" in shown.stdout
+
+
+def test_each_node_tells_of_its_own_link_and_sessions(pair: tuple[Served, Served]) -> None:
+    left, right = pair
+    with connect(right.addresses["websocket"], as_="user:bob"):
+        shown = run("cluster", "--json", "--as", "user:admin", "--routes", "10", "--http",
+                    left.addresses["http"])  # fmt: skip
+        found = json.loads(shown.stdout)
+    nodes = {node["name"]: node for node in found["nodes"]}
+    assert {name: [link["peer"] for link in node["links"]] for name, node in nodes.items()} == {
+        "left": ["right"],
+        "right": ["left"],
+    }
+    assert nodes["right"]["endpoints"] == 1
+    assert nodes["left"]["routes"] == 1
+    assert found["routes"] == [{"address": "user:bob", "nodes": ["right"]}]
+
+
+def test_the_example_of_three_nodes_does_what_it_says() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLE],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    told = done.stdout.splitlines()
+    assert [line.split()[0] for line in told[:3]] == ["node-1", "node-2", "node-3"]
+    assert told[3:] == [
+        "bob got: hello from another node",
+        "nodes that took the news: 3",
+        "user:alice got: three nodes, one cluster",
+        "user:bob got: three nodes, one cluster",
+        "user:carol got: three nodes, one cluster",
+        "node-3 ends without a warning",
+        "alice got: and then there were two",
+    ]
