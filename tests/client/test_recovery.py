@@ -249,11 +249,13 @@ def test_every_identity_is_subscribed_again_and_a_loss_told_once(run):  # H14
             assert parted.as_ == "avatar:y"
             talk.peer.answer(parted)
             await parting
+            await talk.subscribe(answer={"epoch": "e", "offset": 5}, as_="avatar:z")
             first = await talk.cut()
-            second = await talk.peer.next(Subscribe)
-            assert (first.as_, second.as_) == (None, "avatar:x")
+            second, third = [await talk.peer.next(Subscribe) for _ in range(2)]
+            assert (first.as_, second.as_, third.as_) == (None, "avatar:x", "avatar:z")
             talk.peer.answer(first, epoch="e", offset=9, recovered=False)
             talk.peer.answer(second, ok=False, error="forbidden", reason="removed")
+            talk.peer.answer(third, epoch="e", offset=9, recovered=False)
             await talk.notices.wait(Reconnected)
             await talk.notices.wait(Missed)
             assert (await talk.notices.wait(Unsubscribed)).as_ == "avatar:x"
@@ -276,6 +278,26 @@ def test_a_hub_that_is_busy_after_a_reconnect_is_asked_again(run):
             assert await talk.came(1) == [6]
             assert talk.client.subscriptions == (TOPIC,)
             assert not [told for told in talk.notices if isinstance(told, Unsubscribed)]
+
+    run(test())
+
+
+def test_what_is_not_wanted_any_more_is_not_asked_for_again(run):
+    async def test():
+        async with talking() as talk:
+            await talk.subscribe(answer={})
+            again = await talk.cut()
+            talk.peer.answer(again, ok=False, error="overload", reason="later")
+            while not talk.client.connected:
+                await asyncio.sleep(0)
+            parting = asyncio.create_task(talk.client.unsubscribe(TOPIC))
+            talk.peer.answer(await talk.peer.next(Unsubscribe))
+            await parting
+            while talk.client._connection._wishing:
+                await asyncio.sleep(0.001)
+            asking = asyncio.create_task(talk.client.presence(TOPIC))
+            talk.peer.answer(await talk.peer.next(ops.Presence), online=False)
+            await asking
 
     run(test())
 

@@ -129,15 +129,17 @@ def test_so_many_handlers_run_at_a_time_and_the_others_wait_in_order(run):
 def test_a_service_is_provided_again_after_a_reconnect_and_old_answers_are_not_said(run):
     async def test():
         notices, gate = Notices(), asyncio.get_running_loop().create_future()
+        begun: list[int] = []
 
         async def handler(data: int) -> int:
+            begun.append(data)
             if data == 1:
                 await gate
             return data
 
         async with serving(notices) as (port, client):
-            await provided(port, client, handler)
-            port.peer.say(call("old", b"1"))
+            await provided(port, client, handler, concurrency=1)
+            port.peer.say(call("old", b"1"), call("waits", b"3"))
             while not client._services.busy:
                 await asyncio.sleep(0.001)
             peers = len(port.peers)
@@ -152,6 +154,8 @@ def test_a_service_is_provided_again_after_a_reconnect_and_old_answers_are_not_s
                 await asyncio.sleep(0.001)
             port.peer.say(call("new", b"2"))
             assert await answer(port) == ("new", b"2", None)
+            # What waited for a handler is not even begun: whoever asked has been told.
+            assert begun == [1, 2]
             await closed(port, client)
 
     run(test())
@@ -194,6 +198,9 @@ def test_closing_withdraws_and_lets_what_runs_finish(run):
             # Handed over before the hub knew.
             port.peer.say(call("r2", b"2"))
             port.peer.answer(op)
+            while not client._services._retired:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
             gate.set_result(None)
             assert await answer(port) == ("r1", b"1", None)
             assert await answer(port) == ("r2", b"2", None)
@@ -306,6 +313,19 @@ def test_a_request_that_may_have_been_carried_out_says_so(run):
             assert (op.timeout_ms, op.idempotent) == (None, False)
             port.peer.answer(op, ok=False, error="unreachable", reason="it died", outcome="unknown")
             with pytest.raises(Unreachable, match="it died") as caught:
+                await asking
+            assert caught.value.outcome_unknown
+
+    run(test())
+
+
+def test_a_request_whose_connection_is_lost_fails_at_once(run):
+    async def test():
+        async with serving() as (port, client):
+            asking = asyncio.create_task(client.request(SERVICE, 1, timeout_s=60))
+            await port.peer.next(Request)
+            port.peer.transport.abort()
+            with pytest.raises(Overload, match="lost") as caught:
                 await asking
             assert caught.value.outcome_unknown
 
