@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chappe.node.keeper.kept import kept_registry
 import structlog
 
+from chappe.node.keeper.kept import kept_registry
 from chappe.registry.membership import Member
 from chappe.registry.options import RegistryOptions
 from chappe.registry.url import open_registry

@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 
-from chappe.errors import ClusterError
+from chappe.errors import ClusterError, Held
+from chappe.registry.agreement import Agreement
 from chappe.registry.coordination import Lease
 from chappe.registry.membership import Member
-from chappe.registry.memory import MemoryRegistry
+from chappe.registry.memory import MemoryLedger, MemoryRegistry
 from chappe.registry.options import RegistryOptions
 from chappe.registry.registry import Registry
+from chappe.registry.session import Session
 from chappe.simulation import Simulation, seeds
 from tests.registry.grounds import seen
 
@@ -107,3 +109,36 @@ def test_a_name_opened_again_cuts_off_the_handle_before():
         await seen(new.membership.watch(), lambda view: view["n1"].incarnation == 2)
 
     Simulation(1).run(story())
+
+
+def test_a_lease_is_trusted_from_when_its_renewal_was_sent_not_from_when_it_was_answered():
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        memory = MemoryRegistry(RegistryOptions())
+        ledger = SlowLedger(memory, memory.ledger("n1").state, "n1")
+        holder = Agreement(Session(ledger), poll_s=5)
+        contender = memory.open("n2").coordination
+        assert contender is not None
+        lease = await holder.acquire("/lease", b"")
+        first = lease.until
+        while lease.until == first:
+            await asyncio.sleep(0.01)
+        ledger.reachable = False
+        while True:
+            try:
+                await contender.acquire("/lease", b"")
+                break
+            except Held:
+                await asyncio.sleep(0.01)
+        assert first < lease.until <= loop.time()
+
+    Simulation(1).run(story())
+
+
+class SlowLedger(MemoryLedger):
+    """One whose answers to renewals are long under way."""
+
+    async def renew(self, session: str) -> bool:
+        renewed = await super().renew(session)
+        await asyncio.sleep(4)
+        return renewed
