@@ -36,6 +36,8 @@ PATHS = {
     "/v1/avatars/{name}",
     "/v1/status",
     "/v1/sessions",
+    "/v1/nodes",
+    "/v1/routes",
     "/v1/tokens/revoke",
     "/v1/poll",
     "/v1/poll/{session}/ops",
