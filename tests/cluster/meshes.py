@@ -21,7 +21,7 @@ SECRET = b"a secret that only nodes of this cluster know"
 # Short waits before a redial; beats that a busy machine does not miss.
 QUICK = LinkOptions(heartbeat_s=2.0, backoff_first_s=0.02, backoff_max_s=0.2)
 # For tests that wait for a silence.
-DROWSY = LinkOptions(heartbeat_s=0.2, backoff_first_s=0.02, backoff_max_s=0.2)
+DROWSY = LinkOptions(heartbeat_s=0.4, backoff_first_s=0.02, backoff_max_s=0.2)
 
 
 class Board:

@@ -231,7 +231,7 @@ def test_whatever_is_no_frame_ends_the_link_after_what_came_before_it(wrong, rea
 
 @on_loop
 async def test_a_proven_peer_is_not_up_before_its_first_frame_and_has_little_time_for_it():
-    options = msgspec.structs.replace(QUICK, handshake_timeout_s=0.2)
+    options = msgspec.structs.replace(QUICK, handshake_timeout_s=1.0)
     b = make_peer("b", Board(), link=options)
     async with started(b):
         peer = await Intruder.prove(b.port, "a")
@@ -267,7 +267,7 @@ def test_whoever_asks_for_something_else_finds_nothing(request_: bytes):
 
 @on_loop
 async def test_strangers_get_a_nonce_at_most_and_are_dropped():
-    b = make_peer("b", Board(), link=msgspec.structs.replace(QUICK, handshake_timeout_s=0.3))
+    b = make_peer("b", Board(), link=msgspec.structs.replace(QUICK, handshake_timeout_s=2.0))
     async with started(b):
         silent = await Intruder.upgrade(b.port)
         garbage = await Intruder.upgrade(b.port)
