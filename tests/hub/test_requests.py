@@ -14,9 +14,12 @@ from chappe.wire.ops import (
     CLIENT_OPS,
     PACKED,
     VERSION,
+    Cancel,
     Delivery,
     Error,
     Hello,
+    Join,
+    Leave,
     Malformed,
     Ping,
     Pong,
@@ -30,7 +33,8 @@ from chappe.wire.ops import (
 from tests.hub.rig import Rig, publish, send
 from tests.loop import on_loop
 
-SERVED = {Hello, Ping, Pong, Send, Publish, Subscribe, Unsubscribe, Presence}
+# Rooms and durable queues are not there yet.
+NOT_SERVED = (Join, Leave, Cancel)
 
 
 class Narrow:
@@ -55,7 +59,12 @@ async def test_hello_is_answered_with_session_heartbeat_and_version() -> None:
     alice.say(Hello(id=1, as_="user:alice"))
     await rig.tick()
     assert alice.reply() == PACKED[Reply](
-        id=1, ok=True, session=alice.session.id, heartbeat_s=7.0, v=VERSION
+        id=1,
+        ok=True,
+        session=alice.session.id,
+        heartbeat_s=7.0,
+        v=VERSION,
+        as_="user:alice",
     )
 
 
@@ -99,7 +108,7 @@ async def test_a_stranger_may_ping() -> None:
     assert stranger.heard() == [PACKED[Pong](id=4), PACKED[Pong]()]
 
 
-@pytest.mark.parametrize("op", sorted(set(CLIENT_OPS) - SERVED, key=str))
+@pytest.mark.parametrize("op", NOT_SERVED)
 @pytest.mark.parametrize("form", ["text", "packed"])
 @on_loop
 async def test_an_op_that_is_not_served_is_answered_protocol(op: type, form: str) -> None:
@@ -159,7 +168,7 @@ async def test_send_is_answered_ok_with_the_id_of_what_arrives() -> None:  # H5
         (send("user:" + "x" * 10_000, 1), "protocol"),
         (send("user:a\x00b", 1), "protocol"),
         (send("topic:news", 1), "protocol"),
-        (send("queue:jobs", 1), "protocol"),
+        (send("queue:jobs", 1), "unreachable"),
         (send("room:1", 1), "protocol"),
         (send([], 1), "protocol"),
         (Send(to="user:bob"), "protocol"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from chappe.client.conversation import Closing
+from chappe.client.event import Closing
 from chappe.client.link import Link
 from chappe.errors import ABNORMAL, CloseCode, ConnectionClosed
 

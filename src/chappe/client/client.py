@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from chappe.client.asking import Asking
 from chappe.client.connection import Connection, OnNotice
 from chappe.client.consumer import Consumer
-from chappe.client.conversation import Conversation, Phase
+from chappe.client.conversation import Conversation
+from chappe.client.event import Phase
 from chappe.client.form import check_receivers, check_text, encode_data
 from chappe.client.identity import Identity, Token
 from chappe.client.item import Item

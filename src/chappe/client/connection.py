@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from chappe.client.attachment import Attachment
 from chappe.client.backoff import Backoff
-from chappe.client.conversation import Closing, Conversation, Deferred, Event, Phase, Refused
+from chappe.client.conversation import Conversation
 from chappe.client.deadline import Deadline
 from chappe.client.departure import Departure
+from chappe.client.event import Closing, Deferred, Event, Phase, Refused
 from chappe.client.identity import Identity
 from chappe.client.inbox import Inbox
 from chappe.client.keeper import Keeper
@@ -26,7 +27,7 @@ from chappe.client.link import Dial
 from chappe.client.notice import Draining, Dropped, Notice
 from chappe.client.options import ClientOptions
 from chappe.client.pulse import Pulse
-from chappe.client.standing import Standing
+from chappe.client.retry import Retry
 from chappe.client.writer import Writer
 from chappe.errors import ABNORMAL, CloseCode, ConnectionClosed
 from chappe.message import Message
@@ -57,13 +58,13 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(options.backoff_first_s, options.backoff_max_s, rng)
         self._departure = Departure(self, self._backoff, options.close_timeout_s)
-        self._keeper = Keeper(self, self._departure, self._backoff, identity)
+        self._keeper = Keeper(self, conversation, self._departure, self._backoff, identity)
         self._attachment: Attachment | None = None
-        self._wishing: dict[Standing, asyncio.TimerHandle] = {}
         self._pulse = Pulse(
             self._loop, options.heartbeats_missed_max, self._beat, self._fall_silent
         )
         self.writer = Writer(self._loop, conversation, self._pulse, options)
+        self.retry = Retry(self._loop, conversation, self.writer, self._backoff)
         self.deadline = Deadline(self._loop, conversation.outgoing)
         self.inbox = Inbox(
             self._loop,
@@ -109,16 +110,6 @@ class Connection:
         attachment.part("")
         attachment.link.resume_reading()
         await asyncio.shield(attachment.gone)
-
-    @property
-    def session(self) -> str:
-        """The id of the current session, or of the last one."""
-        return self._conversation.session
-
-    @property
-    def heartbeat_s(self) -> float:
-        """How long a connection lasts at least that can be called one."""
-        return self._conversation.heartbeat_s
 
     async def gone(self) -> ConnectionClosed:
         """Wait for the end of the link."""
@@ -213,20 +204,13 @@ class Connection:
         elif isinstance(event, Closing):
             attachment.closing = event
         elif isinstance(event, Deferred):
-            timer = self._loop.call_later(self._backoff.next_s(), self._wish_again, event.wish)
-            self._wishing[event.wish] = timer
+            self.retry.later(event.wish)
         elif isinstance(event, Notice):
             if isinstance(event, Draining):
                 self._departure.prepare(event.after_s)
             elif isinstance(event, Dropped):
                 self.dropped += event.n
             self.tell(event)
-
-    def _wish_again(self, wish: Standing) -> None:
-        del self._wishing[wish]
-        if wish.wanted and self._conversation.phase is Phase.READY:
-            self._conversation.wish(wish)
-            self.writer.flush_soon()
 
     async def establish(self) -> None:
         """Make a link and a session on it; raises OSError, ConnectionClosed or RequestError."""
@@ -251,9 +235,7 @@ class Connection:
         """Let the link go."""
         self._pulse.stop()
         self._departure.cancel()
-        for timer in self._wishing.values():
-            timer.cancel()
-        self._wishing.clear()
+        self.retry.cancel()
         if self._attachment is not None:
             self._attachment.release()
             self._attachment = self.writer.attachment = None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from chappe.client.event import Phase
 from chappe.client.form import check_text
 from chappe.client.inbox import Inbox
 from chappe.client.item import Item
 from chappe.client.notice import Notice, Stopped
-from chappe.errors import BadRequest, CloseCode, ConnectionClosed, RequestError
+from chappe.errors import BadRequest, CloseCode, ConnectionClosed, Overload, RequestError
 from chappe.wire.ops import Consume, Reply
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class Consumer:
         self._queues.take(self.queue, self._inbox.put, self)
         try:
             await self._asking.ask(self.ask(), self.taken)
+        except (asyncio.CancelledError, Overload):
+            # The hub may have begun all the same.
+            self._queues.say(Consume(to=self.queue, credit=0))
+            raise
         finally:
             if not self.standing:
                 self._queues.leave_off(self.queue)
@@ -74,16 +80,22 @@ class Consumer:
         self._closed, self.standing = True, False
         generation = self._conversation.generation
         try:
-            if self._queues.consumers.get(self.queue) is self and self._error is None:
-                await self._asking.ask(Consume(to=self.queue, credit=0))
-        except (RequestError, ConnectionClosed):
-            # A connection that is lost has ended it as well.
-            pass
+            if self._queues.consumers.get(self.queue) is self:
+                await self._stop()
         finally:
             self._queues.leave_off(self.queue)
             self._inbox.end(ConnectionClosed(CloseCode.NORMAL, "this consumer was closed"))
             for message in self._inbox.clear():
                 self._queues.hand_back(message, generation)
+
+    async def _stop(self) -> None:
+        """Tell the hub to push no more; a connection that is lost has ended it as well."""
+        op = Consume(to=self.queue, credit=0)
+        if self._conversation.phase is Phase.READY:
+            with contextlib.suppress(RequestError, ConnectionClosed):
+                await self._asking.ask(op)
+        else:
+            self._queues.say(op)
 
     async def __aenter__(self) -> Self:
         return self if self._begun else await self.open()

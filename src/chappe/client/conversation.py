@@ -20,56 +20,20 @@ carried out: it fails, and is never sent again. One that was not waits for the n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
 from typing import Any
 
-import msgspec
-
 from chappe.client import notice
+from chappe.client.event import Closing, Deferred, Event, Phase, Refused
 from chappe.client.form import Form, read_message
-from chappe.client.notice import Notice
 from chappe.client.options import ClientOptions
 from chappe.client.outgoing import Outgoing
 from chappe.client.request import error_of
 from chappe.client.standing import Standing, Tenant
 from chappe.client.subscription import Subscriptions
-from chappe.errors import ConnectionClosed, Overload, RemoteProtocolError, RequestError
+from chappe.errors import ConnectionClosed, Overload, RemoteProtocolError
 from chappe.message import Message
 from chappe.wire import ops
 from chappe.wire.ops import PACKED, Op, Reply
-
-
-class Phase(Enum):
-    """How far a conversation has come."""
-
-    OFFLINE = auto()
-    GREETING = auto()
-    RESTORING = auto()
-    READY = auto()
-    LEAVING = auto()
-    OVER = auto()
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """The hub did not admit this client."""
-
-    error: RequestError
-
-
-class Closing(msgspec.Struct, frozen=True):
-    """The hub said why it closes the connection."""
-
-    code: int
-    reason: str
-
-
-class Deferred(msgspec.Struct, frozen=True):
-    """The hub cannot do now what is wished: say it again after a while."""
-
-    wish: Standing
-
-
-Event = Message | Refused | Closing | Deferred | Notice
 
 
 class Conversation:

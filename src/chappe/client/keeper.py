@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from chappe.client.backoff import Backoff
+from chappe.client.conversation import Conversation
 from chappe.client.departure import Departure
 from chappe.client.identity import Identity
 from chappe.client.notice import Disconnected, Reconnected
@@ -19,9 +20,15 @@ class Keeper:
     """The one task of a client."""
 
     def __init__(
-        self, connection: Connection, departure: Departure, backoff: Backoff, identity: Identity
+        self,
+        connection: Connection,
+        conversation: Conversation,
+        departure: Departure,
+        backoff: Backoff,
+        identity: Identity,
     ) -> None:
         self._connection = connection
+        self._conversation = conversation
         self._departure = departure
         self._backoff = backoff
         self._identity = identity
@@ -55,7 +62,7 @@ class Keeper:
             left = self._departure.under_way
             connection.detach()
             connection.tell(Disconnected(closed.code, closed.reason))
-            if self._loop.time() - since >= connection.heartbeat_s:
+            if self._loop.time() - since >= self._conversation.heartbeat_s:
                 self._backoff.reset()
             if not self._may_return(closed) and not (left and closed.code == CloseCode.NORMAL):
                 connection.end(closed)
@@ -66,7 +73,7 @@ class Keeper:
             if not await self._return(delay_s):
                 return
             connection.reconnects += 1
-            connection.tell(Reconnected(connection.session))
+            connection.tell(Reconnected(self._conversation.session))
 
     async def _return(self, delay_s: float) -> bool:
         """Try to connect until it works, or there is a reason to give up."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chappe.client.form import encode_data, read_data
 from chappe.client.notice import Notice, Stopped
-from chappe.errors import Overload, RequestError
+from chappe.errors import BadRequest, Overload, RemoteProtocolError, RequestError
 from chappe.wire.ops import Provide, Reply, Request
 
 if TYPE_CHECKING:
@@ -62,7 +62,11 @@ class Provider:
         task.add_done_callback(lambda task: self._done(task, request, generation))
 
     async def _handle(self, request: Request) -> Any:
-        answer = self._handler(read_data(request))
+        try:
+            data = read_data(request)
+        except RemoteProtocolError as error:
+            raise BadRequest(error.reason) from None
+        answer = self._handler(data)
         return encode_data(await answer if isawaitable(answer) else answer)
 
     def _done(self, task: asyncio.Task[Any], request: Request, generation: int) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from typing import Any
 
 from chappe.client.asking import Asking
 from chappe.client.connection import Connection
 from chappe.client.conversation import Conversation
+from chappe.client.event import Phase
 from chappe.client.form import Form, check_text, read_data
 from chappe.client.options import ClientOptions
 from chappe.client.provider import Handler, Provider
 from chappe.client.standing import Standing
-from chappe.errors import BadRequest, ConnectionClosed, ErrorCode, RequestError
+from chappe.errors import BadRequest, ConnectionClosed, ErrorCode, Overload, RequestError
 from chappe.wire.ops import Request, Respond, Unprovide
 
 # What the hub takes.
@@ -58,6 +60,10 @@ class Services:
         self._conversation.providers[service] = provider.call
         try:
             await self._asking.ask(provider.ask(), provider.taken)
+        except (asyncio.CancelledError, Overload):
+            # The hub may have begun all the same.
+            self._conversation.answer(self._form.encode(Unprovide(to=service)))
+            raise
         finally:
             if not provider.standing:
                 self.remove(provider)
@@ -69,9 +75,21 @@ class Services:
             raise BadRequest(f"to: this client does not provide {service}")
         provider.standing = False
         try:
-            await self._asking.ask(Unprovide(to=service))
+            await self._say_unprovide(service)
         finally:
             self.remove(provider)
+
+    async def _say_unprovide(self, service: str) -> None:
+        """Tell the hub; a connection that is lost has ended it as well."""
+        op, generation = Unprovide(to=service), self.generation
+        if self._conversation.phase is not Phase.READY:
+            self._conversation.answer(self._form.encode(op))
+            return
+        try:
+            await self._asking.ask(op)
+        except RequestError:
+            if self._conversation.phase is Phase.READY and generation == self.generation:
+                raise
 
     async def request(
         self, service: str, data: Any, timeout_s: float | None, idempotent: bool
@@ -79,6 +97,8 @@ class Services:
         """Ask a service."""
         fields: dict[str, Any] = {"to": check_text(service), "idempotent": idempotent}
         if timeout_s is not None:
+            if not 0 < timeout_s < math.inf:
+                raise BadRequest("timeout_s: must be above 0")
             fields["timeout_ms"] = round(timeout_s * 1000)
         limit_s = self._asking.timeout_s if timeout_s is None else timeout_s
         return read_data(await self._asking.ask_carrying(Request, fields, data, limit_s))

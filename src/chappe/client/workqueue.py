@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 
 from chappe.client.asking import Asking
 from chappe.client.connection import Connection
 from chappe.client.consumer import Consumer
-from chappe.client.conversation import Conversation, Phase
+from chappe.client.conversation import Conversation
+from chappe.client.event import Phase
 from chappe.client.form import Form, check_text
 from chappe.client.item import Item
 from chappe.client.standing import Standing
 from chappe.errors import BadRequest, ConnectionClosed
 from chappe.message import Message
-from chappe.wire.ops import Ack, Fetch, Nack, Reply
+from chappe.wire.ops import Ack, Consume, Fetch, Nack, Reply
 
 
 class Shelf:
@@ -53,6 +55,8 @@ class Workqueues:
 
     async def fetch(self, queue: str, n: int, wait_s: float) -> list[Item]:
         """Ask for items; what comes after it was cancelled is handed back."""
+        if not 0 <= wait_s < math.inf:
+            raise BadRequest("wait_s: must be 0 or more")
         if queue in self.consumers:
             # One could not tell what was pushed from what was fetched.
             raise BadRequest(f"to: this client consumes {queue} already")
@@ -93,15 +97,15 @@ class Workqueues:
         if self._conversation.phase is Phase.READY:
             await self._asking.ask(op)
             return True
-        self._say(op)
+        self.say(op)
         return False
 
     def hand_back(self, message: Message, generation: int) -> None:
         """Give an item back without waiting for an answer."""
         if generation == self._conversation.generation:
-            self._say(Nack(message=self._form.message_id(message.id)))
+            self.say(Nack(message=self._form.message_id(message.id)))
 
-    def _say(self, op: Ack | Nack) -> None:
+    def say(self, op: Ack | Nack | Consume) -> None:
         """Say something on this connection and on no other, if there is one."""
         self._conversation.answer(self._form.encode(op))
         self._connection.writer.flush_soon()

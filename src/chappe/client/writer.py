@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from chappe.client.attachment import Attachment
-from chappe.client.conversation import Conversation, Phase
+from chappe.client.conversation import Conversation
+from chappe.client.event import Phase
 from chappe.client.options import ClientOptions
 from chappe.client.pulse import Pulse
 

@@ -78,6 +78,11 @@ class Application:
         """Become part of a cluster."""
         self.cluster = self.users.cluster = self.topics.cluster = cluster
 
+    def stop(self) -> None:
+        """Let no deadline pass any more."""
+        self.queues.stop()
+        self.services.stop()
+
     def _placed(self, handlers: dict[type[Op], Handler]) -> dict[type[Op], Handler]:
         givers: tuple[type[Op], ...] = (Ack, Nack, Respond)
         homes: tuple[type[Op], ...] = (Fetch, Consume, Provide, Unprovide, Request)

@@ -14,7 +14,7 @@ from chappe.endpoints.permission import permit
 from chappe.endpoints.record import Record
 from chappe.endpoints.topic import Topics
 from chappe.endpoints.workqueues import WorkQueues
-from chappe.errors import BadRequest, Unreachable
+from chappe.errors import BadRequest, Overload, Unreachable
 from chappe.hub.hub import Hub
 from chappe.hub.requests import Handler
 from chappe.hub.session import Session
@@ -62,6 +62,8 @@ class Definitions:
             self._directory.put(app, op.to, _encode(_topic_options(op)))
         elif kind == "queue":
             known = self._owners.get((app, op.to))
+            if known is None:
+                self._queues.check_room()
             owner = known.owner if known is not None else self._node
             self._directory.put(app, op.to, _encode(QueueRecord(owner, QueueOptions.of(op))))
         else:
@@ -105,7 +107,10 @@ class Definitions:
             return
         self._owners[key] = queue
         if queue.owner == self._node:
-            self._queues.create(*key, queue.options)
+            try:
+                self._queues.create(*key, queue.options)
+            except Overload as error:  # made elsewhere for here, or before a bound was lowered
+                self._hub.recorder.refused(record.app, error.code)
 
 
 def _topic_options(op: Create) -> TopicOptions:

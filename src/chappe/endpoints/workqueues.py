@@ -64,10 +64,14 @@ class WorkQueues:
         if queue is not None:
             queue.options = options
             return
-        if len(self._queues) >= self._limits.queues_max:
-            raise Overload(f"this node holds {self._limits.queues_max} queues already")
+        self.check_room()
         outlet = _HubOutlet(self._hub, app)
         self._queues[app, address] = WorkQueue(address, options, self._limits, self._loans, outlet)
+
+    def check_room(self) -> None:
+        """Raise Overload when this node holds as many queues as it may."""
+        if len(self._queues) >= self._limits.queues_max:
+            raise Overload(f"this node holds {self._limits.queues_max} queues already")
 
     def delete(self, app: str, address: str) -> bool:
         """Remove a queue with all it holds; who waits there is answered. False if there is none."""

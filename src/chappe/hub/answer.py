@@ -125,7 +125,8 @@ class JointAnswer:
             message=self._session.encoding.message_id(self._message),
             verdicts={to: errors[to].code if to in errors else "ok" for to in self._receivers},
         )
-        for error in errors.values():
+        # The first receiver's, whoever's verdict came first.
+        for error in (errors[to] for to in self._receivers if to in errors):
             reply.error, reply.reason = error.code, error.reason
             reply.outcome = "unknown" if getattr(error, "outcome_unknown", False) else None
             break

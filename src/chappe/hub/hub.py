@@ -64,6 +64,8 @@ class Hub:
         self._loop = loop
         self._entropy = entropy
         self._authenticator = authenticator
+        # By app and token id: a revocation must find its sessions among all.
+        self._bearers: dict[tuple[str, str], set[Session]] = {}
         # Sessions that have not said hello, oldest first, with the time they came.
         self._greeting: dict[Session, float] = {}
         self._left: asyncio.Future[None] | None = None
@@ -142,6 +144,8 @@ class Hub:
             raise Overload(f"app {app.name} holds {app.quota.connections} connections already")
         self._greeting.pop(session, None)
         self.take_in(session, app, grant)
+        if grant.token_id is not None:
+            self._bearers.setdefault((app.name, grant.token_id), set()).add(session)
         allowances = Allowances(self.options.rate, app, self.clock)
         if allowances.bounded:
             session.allowances = allowances
@@ -271,6 +275,8 @@ class Hub:
             self.on_offline(app, session.address)
         if session.allowances is not None:
             session.allowances.give_back()
+        if session.grant.token_id is not None:
+            self._forget_bearer(session, session.grant.token_id)
         self.let_out(session)
         self.recorder.session_closed(app.name, session.address, session.id, session.edge, code)
 
@@ -292,14 +298,17 @@ class Hub:
 
     def close_token(self, app: str, token_id: str) -> int:
         """Close the sessions that a revoked token opened; returns how many there were."""
-        opened = [
-            session
-            for session in self.sessions.values()
-            if session.address and session.app.name == app and session.grant.token_id == token_id
-        ]
+        opened = list(self._bearers.get((app, token_id), ()))
         for session in opened:
             self.close(session, CloseCode.REVOKED, "the token was revoked")
         return len(opened)
+
+    def _forget_bearer(self, session: Session, token_id: str) -> None:
+        key = (session.app.name, token_id)
+        bearers = self._bearers[key]
+        bearers.discard(session)
+        if not bearers:
+            del self._bearers[key]
 
     def begin_tick(self) -> None:
         """Start a tick: look at the clock once, and arrange for its end."""

@@ -60,7 +60,7 @@ class Hub:
             options=self._options,
             limits=self._limits,
         )
-        Application.embedded(self._hub, asyncio.get_running_loop())
+        self._application = Application.embedded(self._hub, asyncio.get_running_loop())
         self._hub.start()
         return self
 
@@ -69,6 +69,7 @@ class Hub:
         if self._hub is not None:
             hub, self._hub = self._hub, None
             hub.stop()
+            self._application.stop()
 
     async def connect(
         self, as_: str, *, app: str | None = None, options: ClientOptions | None = None

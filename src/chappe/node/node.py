@@ -88,11 +88,11 @@ class Node:
         )
         revocations.close_with(self.hub.close_token)
         self.name = place.name if place is not None else "node"
-        application = Application(self.hub, self._directory, self._loop, self.name)
+        self._application = Application(self.hub, self._directory, self._loop, self.name)
         self.neighbourhood = Neighbourhood(
             options,
             hub=self.hub,
-            application=application,
+            application=self._application,
             store=self._store,
             clock=self._clock,
             recorder=self.recorder,
@@ -235,12 +235,13 @@ class Node:
         self._stop_listening("websocket", "tcp", "http")
         await self._http.stop()
         self.hub.stop()
+        self._application.stop()
         await self.neighbourhood.stop()
-        try:
-            await self._directory.close()
-            await self._store.close()
-        except StorageError as error:
-            log.error("store.close", reason=str(error))
+        for part in (self._directory, self._store):
+            try:
+                await part.close()
+            except StorageError as error:
+                log.error("store.close", reason=str(error))
         self._data.release()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -73,6 +74,7 @@ def _json(types: Any) -> dict[str, Any]:
     return {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
 
 
+@cache  # the same few types stand at every route, and looking into them is what takes time
 def _schema(type_: Any) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components([type_], ref_template=_REF)
     return schema
