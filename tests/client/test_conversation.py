@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from chappe.client import form as forms
-from chappe.client.conversation import Closing, Conversation, Phase, Refused
+from chappe.client.conversation import Conversation
+from chappe.client.event import Closing, Phase, Refused
 from chappe.client.notice import Draining, Dropped, Unreadable, Unsubscribed
 from chappe.client.options import ClientOptions
 from chappe.client.subscription import Subscription

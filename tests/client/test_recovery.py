@@ -293,7 +293,7 @@ def test_what_is_not_wanted_any_more_is_not_asked_for_again(run):
             parting = asyncio.create_task(talk.client.unsubscribe(TOPIC))
             talk.peer.answer(await talk.peer.next(Unsubscribe))
             await parting
-            while talk.client._connection._wishing:
+            while talk.client._connection.retry:
                 await asyncio.sleep(0.001)
             asking = asyncio.create_task(talk.client.presence(TOPIC))
             talk.peer.answer(await talk.peer.next(ops.Presence), online=False)
