@@ -106,5 +106,5 @@ def test_a_missing_package_is_named(
 @pytest.mark.parametrize("field", ["lease_s", "poll_s", "timeout_s"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
 def test_times_that_make_no_sense_are_refused(field: str, value: float):
-    with pytest.raises(ConfigError, match=rf"registry\.{field}"):
+    with pytest.raises(ConfigError, match=rf"leases\.{field}"):
         RegistryOptions(**{field: value})
