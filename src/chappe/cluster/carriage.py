@@ -10,6 +10,7 @@ carried again when its home moves.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -60,14 +61,21 @@ class StandIn:
 class Carriage:
     """Carries ops to homes, and carries out those of other nodes."""
 
-    def __init__(self, hub: Hub, homes: Callable[[str, str], Peer | None]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        home: Callable[[str, str], Peer | None],
+        unprovide: Callable[[Session, Unprovide], None],
+    ) -> None:
         self._hub = hub
-        self._home = homes
+        self._home = home
+        self._unprovide = unprovide
         # On the session's side: who was introduced where, and which requests are under way.
         self._introduced: dict[Session, set[Peer]] = {}
-        self._requests: dict[Peer, dict[tuple[Session, int], None]] = {}
+        self._requests: dict[Peer, dict[Session, set[int]]] = {}
+        self._under_way = 0
         # Which peer a message came from that its session may acknowledge.
-        self._deliveries: dict[Session, dict[int, Peer]] = {}
+        self._deliveries: dict[Session, OrderedDict[int, Peer]] = {}
         self._standing: dict[Key, dict[Session, Op]] = {}
         self._stood: dict[Key, Peer | None] = {}
         # On the home's side.
@@ -77,12 +85,13 @@ class Carriage:
         """Have an op carried out on another node; raises Overload."""
         if isinstance(op, PayloadOp):
             self._hub.take(session, op)  # its size, and what the session may send
-        requests = self._requests.setdefault(peer, {})
-        if len(requests) >= _REQUESTS_MAX:
-            raise Overload("too many requests are under way to that node")
+        if self._under_way >= _REQUESTS_MAX:
+            raise Overload("too many requests are under way to other nodes")
         self._introduce(peer, session)
         if isinstance(op, ClientOp) and op.id is not None:
-            requests[session, op.id] = None
+            requests = self._requests.setdefault(peer, {}).setdefault(session, set())
+            self._under_way += op.id not in requests
+            requests.add(op.id)
         data = packed.encode_op(op)
         peer.tell(Carry(session.id, data), len(data))
 
@@ -106,27 +115,38 @@ class Carriage:
 
     def _bring(self, peer: Peer, session: Session, packed_op: Op) -> None:
         op: Any = packed.plain_op(packed_op)
-        if isinstance(op, Delivery):
-            deliveries = self._deliveries.setdefault(session, {})
-            deliveries[int(op.message)] = peer
+        message = getattr(op, "message", None)
+        if isinstance(op, Delivery) and isinstance(message, int):
+            deliveries = self._deliveries.setdefault(session, OrderedDict())
+            deliveries[message] = peer
             if len(deliveries) > _DELIVERIES_MAX:
-                del deliveries[next(iter(deliveries))]
+                deliveries.popitem(last=False)
         if isinstance(op, Reply):
-            self._requests.get(peer, {}).pop((session, op.id), None)
-        if getattr(op, "message", None) is not None:
-            op.message = session.encoding.message_id(int(op.message))
+            self._settle(peer, session, op.id)
+        if isinstance(message, int):
+            op.message = session.encoding.message_id(message)
         self._hub.say(session, op)
+
+    def _settle(self, peer: Peer, session: Session, request: int) -> None:
+        sessions = self._requests.get(peer, {})
+        requests = sessions.get(session)
+        if requests is not None and request in requests:
+            requests.discard(request)
+            self._under_way -= 1
+            if not requests:
+                del sessions[session]
 
     def delivered_by(self, session: Session, message: str | int) -> Peer | None:
         """The node that a message came from, to acknowledge it there."""
-        try:
-            return self._deliveries.get(session, {}).get(int(message))
-        except ValueError:
-            return None
+        deliveries = self._deliveries.get(session)
+        number = _number(message)
+        return None if deliveries is None or number is None else deliveries.get(number)
 
     def acknowledged(self, session: Session, message: str | int) -> None:
         """A message was handed back or is done with: it is not asked for again."""
-        self._deliveries.get(session, {}).pop(int(message), None)
+        deliveries, number = self._deliveries.get(session), _number(message)
+        if deliveries is not None and number is not None:
+            deliveries.pop(number, None)
 
     def serve_introduce(self, peer: Peer, op: Introduce) -> None:
         """Make a stand-in for a session of a peer."""
@@ -173,6 +193,7 @@ class Carriage:
     def left(self, session: Session) -> None:
         """A session of this node has gone: so do its stand-ins."""
         for peer in self._introduced.pop(session, ()):
+            self._under_way -= len(self._requests.get(peer, {}).pop(session, ()))
             if peer.up:
                 peer.tell(Departed(session.id))
         self._deliveries.pop(session, None)
@@ -185,8 +206,9 @@ class Carriage:
             self._end(peer, session_id)
         for known in self._introduced.values():
             known.discard(peer)
-        for session, request in self._requests.pop(peer, {}):
-            if not session.closed:
+        for session, requests in self._requests.pop(peer, {}).items():
+            self._under_way -= len(requests)
+            for request in sorted(requests):
                 error = Overload("the node that was asked went away", outcome_unknown=True)
                 self._hub.refuse(session, request, error)
 
@@ -219,8 +241,19 @@ class Carriage:
 
     def _move_one(self, session: Session, op: Op, before: Peer | None) -> None:
         self._hub.receive(session, op)
-        if isinstance(op, Provide) and before is not None and before.up:
-            try:
+        if not isinstance(op, Provide):
+            return
+        try:
+            if before is None:
+                self._unprovide(session, Unprovide(to=op.to))
+            elif before.up:
                 self.carry(before, session, Unprovide(to=op.to))
-            except RequestError as error:
-                self._hub.refuse(session, None, error)
+        except RequestError as error:
+            self._hub.refuse(session, None, error)
+
+
+def _number(message: str | int) -> int | None:
+    """A message id as a number; None for what is none."""
+    if isinstance(message, int):
+        return message
+    return int(message) if message.isascii() and message.isdecimal() else None

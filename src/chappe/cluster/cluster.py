@@ -35,6 +35,8 @@ log = structlog.get_logger()
 _read_record = msgspec.msgpack.Decoder(Record).decode
 # How often what waits for others is looked at.
 _SWEEP_S = 0.5
+# Messages of a queue that moves, in one op.
+_HANDED_MESSAGES = 100
 
 
 class Cluster:
@@ -65,7 +67,7 @@ class Cluster:
         self.forwarding = Forwarding(hub, application.users, self.routes, loop.time, timeout_s)
         self.forwarding.peers = self._peers.values
         self.watching = Watching(hub, application.topics, self.homes, loop, timeout_s)
-        self.carriage = Carriage(hub, self._home)
+        self.carriage = Carriage(hub, self._home, application.services.unprovide)
         self.visits = Visits(self.peer)
         self.routes.on_found = self.forwarding.online
         self._handlers = self._table()
@@ -95,6 +97,7 @@ class Cluster:
             wire.Visit: self.visits.visited,
             wire.VisitPart: self.visits.answered,
             wire.VisitOver: self.visits.over,
+            wire.Handed: self._take_on,
         }
 
     def start(self) -> None:
@@ -106,6 +109,7 @@ class Cluster:
         hub.on_left.append(self.carriage.left)
         hub.on_tick = self._end_tick
         self._application.directory.on_change = self._tell_record
+        self._application.definitions.hand_over = self._hand_over
         self._application.join(self)
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
@@ -233,6 +237,22 @@ class Cluster:
             raise RemoteProtocolError(f"a record cannot be read: {error}") from None
         self._application.directory.merge(records)
 
+    def _hand_over(self, owner: str, app: str, messages: list[Message]) -> None:
+        """Take the messages of a queue to its new node; without one they are lost, and counted."""
+        peer = self._names.get(owner)
+        if peer is None:
+            self._hub.recorder.dropped(app, "queue_moved", len(messages))
+            return
+        for start in range(0, len(messages), _HANDED_MESSAGES):
+            some = messages[start : start + _HANDED_MESSAGES]
+            size = sum(len(message.payload) + 100 for message in some)
+            peer.tell(wire.Handed(app, some), size)
+
+    def _take_on(self, peer: Peer, op: wire.Handed) -> None:
+        refused = self._application.queues.take_on(op.app, op.messages)
+        if refused:
+            self._hub.recorder.dropped(op.app, "queue_moved", refused)
+
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
         self.forwarding.send(app, user, message, answer)
 
@@ -266,6 +286,8 @@ class Cluster:
     def carry(self, home: Relay, session: Session, op: Op) -> None:
         assert isinstance(home, Peer)
         self.carriage.carry(home, session, op)
+        if isinstance(op, Ack | Nack):
+            self.carriage.acknowledged(session, op.message)
 
     def stand(self, session: Session, op: Op) -> None:
         self.carriage.stand(session, op)

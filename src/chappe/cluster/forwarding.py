@@ -76,7 +76,7 @@ class Forwarding:
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
         """Take a message to a user on other nodes; raises RequestError if that is known at once."""
         there = app.routes.get(user)
-        if there is None:
+        if there is None or not any(peer.up for peer in there if isinstance(peer, Peer)):
             self._look(app.name, user, (message, answer), None)
         else:
             self._forward(app.name, there, message, answer, last=False)

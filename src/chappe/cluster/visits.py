@@ -15,7 +15,7 @@ from chappe.wire.node import Visit, VisitOver, VisitPart
 
 # Visits under way to and from one node, and parts of an answer that nobody has read yet.
 _VISITS_MAX = 10_000
-_PARTS_MAX = 1_000
+_PARTS_MAX = 64
 
 Parts = AsyncGenerator[RelayedPart, None]
 Serve = Callable[[Relayed], Parts]
@@ -51,9 +51,9 @@ class Visits:
         self._number += 1
         key = (peer, self._number)
         words: asyncio.Queue[_Word] = asyncio.Queue()
-        self._asked[key] = words
         data = _encode(request)
         peer.tell(Visit(self._number, data), len(data))
+        self._asked[key] = words
         last = False
         try:
             while not last:
@@ -73,10 +73,10 @@ class Visits:
         words = self._asked.get((peer, op.number))
         if words is None:
             return
-        if words.qsize() >= _PARTS_MAX:
-            words.put_nowait(Overload("the answer came faster than it was read"))
-        elif words.qsize() < _PARTS_MAX:
+        if words.qsize() < _PARTS_MAX:
             words.put_nowait(op)
+        elif words.qsize() == _PARTS_MAX:  # and nothing more after this
+            words.put_nowait(Overload("the answer came faster than it was read"))
 
     def visited(self, peer: Peer, op: Visit) -> None:
         """Another node asks."""

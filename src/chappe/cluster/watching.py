@@ -294,8 +294,9 @@ class Watching:
         if interest is None:
             interest = self._interests[key] = Interest(home)
         else:
-            # The one before the last need not be told: it has gone, or will see us go.
-            interest.left, interest.home = interest.home, home
+            stale, interest.left, interest.home = interest.left, interest.home, home
+            if stale is not None and stale is not home and stale.up:
+                stale.tell(Unwatch(key[0], [key[1]]))
         home.tell(Watch(key[0], [key[1]]))
         self._ask_again(key, interest)
 

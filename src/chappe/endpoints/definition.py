@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from chappe.errors import BadRequest, Overload, Unreachable
 from chappe.hub.hub import Hub
 from chappe.hub.requests import Handler
 from chappe.hub.session import Session
+from chappe.message import Message
 from chappe.wire.ops import Create, Delete, Op, Reply
 
 _QUEUE_FIELDS = ("volatile", "depth_max", "bytes_max", "ack_timeout_s", "attempts_max")
@@ -46,6 +48,8 @@ class Definitions:
         self._queues = queues
         self._node = node
         self._owners: dict[tuple[str, str], QueueRecord] = {}
+        # Takes messages of a queue to the node that it lives on now.
+        self.hand_over: Callable[[str, str, list[Message]], None] | None = None
         directory.subscribe("topic", self._topic_changed)
         directory.subscribe("queue", self._queue_changed)
 
@@ -111,6 +115,8 @@ class Definitions:
                 self._queues.create(*key, queue.options)
             except Overload as error:  # made elsewhere for here, or before a bound was lowered
                 self._hub.recorder.refused(record.app, error.code)
+        elif (messages := self._queues.give_up(*key)) and self.hand_over is not None:
+            self.hand_over(queue.owner, record.app, messages)
 
 
 def _topic_options(op: Create) -> TopicOptions:

@@ -177,6 +177,19 @@ class WorkQueue:
         self._woken = None
         self._hand_out(now)
 
+    def give_up(self) -> list[Message]:
+        """Let go of all messages, in order: the queue lives elsewhere now."""
+        items = [*self._fresh, *self._returned]
+        for consumer in self._consumers.values():
+            for item in list(consumer.unacked.values()):
+                self._take_back(item)
+                items.append(item)
+        for item in items:
+            self._forget(item)
+        self._fresh.clear()
+        self._returned.clear()
+        return [item.message for item in sorted(items)]
+
     def close(self, error: RequestError) -> list[Session]:
         """Drop everything, answer those who wait; returns who was a consumer."""
         sessions = list(self._consumers)

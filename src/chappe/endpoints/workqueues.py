@@ -85,6 +85,30 @@ class WorkQueues:
                 del self._visited[session]
         return True
 
+    def give_up(self, app: str, address: str) -> list[Message]:
+        """Remove a queue that lives elsewhere now; what it held, in order. Who waits here is
+        answered, and may ask again."""
+        queue = self._queues.get((app, address))
+        if queue is None:
+            return []
+        messages = queue.give_up()
+        self.delete(app, address)
+        return messages
+
+    def take_on(self, app: str, messages: list[Message]) -> int:
+        """Keep messages that another node held; how many there was no room for."""
+        refused = 0
+        for message in messages:
+            queue = self._queues.get((app, message.to))
+            try:
+                if queue is None:
+                    raise _unmade(message.to)
+                queue.send(message, self._timer.time())
+            except RequestError:
+                refused += 1
+        self._alarm.set()
+        return refused
+
     def send(self, session: Session, op: Send) -> None:
         """Keep a message, or hand it to who waits; raises RequestError."""
         to = op.to

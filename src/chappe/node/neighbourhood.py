@@ -6,6 +6,7 @@ import asyncio
 import os
 from dataclasses import dataclass
 from random import SystemRandom
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,7 +19,6 @@ from chappe.cluster.tls import link_tls
 from chappe.edge.acceptor import Listen
 from chappe.edge.http.nodes import LinkView
 from chappe.endpoints.application import Application
-from chappe.endpoints.hook import Hooks
 from chappe.endpoints.presence import Presence
 from chappe.errors import ClusterError, StorageError
 from chappe.events.recorder import Recorder
@@ -28,6 +28,9 @@ from chappe.node.options import NodeOptions
 from chappe.registry.membership import Member, Members
 from chappe.registry.registry import Registry
 from chappe.store.store import Store
+
+if TYPE_CHECKING:
+    from chappe.endpoints.hook import Hooks
 
 log = structlog.get_logger()
 
@@ -67,7 +70,12 @@ class Neighbourhood:
             hub=hub, application=application, loop=loop, name=name, traffic=options.traffic
         )
         rng = SystemRandom()
-        self._hooks = Hooks(options.hooks, node=name, clock=clock, rng=rng, recorder=recorder)
+        self._hooks: Hooks | None = None
+        if options.hooks:
+            # Only then: the HTTP client takes longer to import than the rest of it to start.
+            from chappe.endpoints.hook import Hooks  # noqa: PLC0415
+
+            self._hooks = Hooks(options.hooks, node=name, clock=clock, rng=rng, recorder=recorder)
         self.presence = Presence(
             timer=loop,
             clock=clock,
@@ -178,7 +186,8 @@ class Neighbourhood:
             await self.mesh.stop()
         self.cluster.stop()
         self.presence.stop()
-        await self._hooks.close()
+        if self._hooks is not None:
+            await self._hooks.close()
         await self._copy.stop()
         if self._number is not None:
             await self._number.release()

@@ -204,6 +204,13 @@ class VisitOver(NodeOp, tag=86):
     number: int
 
 
+class Handed(NodeOp, tag=87):
+    """Messages of queues that this node held, and that live on yours now."""
+
+    app: str
+    messages: list[Message]
+
+
 OPS: tuple[type[NodeOp], ...] = (
     Forward,
     Taken,
@@ -227,6 +234,7 @@ OPS: tuple[type[NodeOp], ...] = (
     Visit,
     VisitPart,
     VisitOver,
+    Handed,
 )
 
 _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Union[OPS]])  # type: ignore[valid-type]
