@@ -24,6 +24,7 @@ from chappe.wire.node import (
     Forward,
     Found,
     FromHome,
+    Handed,
     Introduce,
     NodeOp,
     Records,
@@ -78,6 +79,7 @@ GOLDEN = [
     (Visit(1, b"\x01"), b"\x93\x54\x01\xc4\x01\x01"),
     (VisitPart(1, b"\x01", True), b"\x94\x55\x01\xc4\x01\x01\xc3"),
     (VisitOver(1), b"\x92\x56\x01"),
+    (Handed("shop", [MESSAGE]), b"\x93\x57\xa4shop\x91" + PACKED),
 ]
 
 _texts = st.text(max_size=30)

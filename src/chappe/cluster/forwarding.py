@@ -242,7 +242,9 @@ class Forwarding:
 
     def _end(self, search: Search) -> None:
         name, user = search.key
-        self._searches.pop(search.key, None)
+        if self._searches.get(search.key) is not search:
+            return  # a route that it found ended it already
+        del self._searches[search.key]
         for number in search.questions.values():
             self._asked.pop(number, None)
         app = self._hub.apps.get(name)
