@@ -90,8 +90,11 @@ async def _run(options: NodeOptions) -> None:
     node = Node(options)
     await node.start()
     _tell_ready(node.addresses())
-    await stop.wait()
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((stopping, node.failed), return_when=asyncio.FIRST_COMPLETED)
     await node.drain()
+    if node.failed.done():
+        raise node.failed.result()
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
     # exit into a death by signal.
     for number in _SIGNALS:

@@ -62,7 +62,7 @@ class Services:
             await self._asking.ask(provider.ask(), provider.taken)
         except (asyncio.CancelledError, Overload):
             # The hub may have begun all the same.
-            self._conversation.answer(self._form.encode(Unprovide(to=service)))
+            self._say(Unprovide(to=service))
             raise
         finally:
             if not provider.standing:
@@ -83,7 +83,7 @@ class Services:
         """Tell the hub; a connection that is lost has ended it as well."""
         op, generation = Unprovide(to=service), self.generation
         if self._conversation.phase is not Phase.READY:
-            self._conversation.answer(self._form.encode(op))
+            self._say(op)
             return
         try:
             await self._asking.ask(op)
@@ -153,8 +153,12 @@ class Services:
             context = {"message": f"a handler of {request.to} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
         if generation == self.generation:
-            op = Respond(request=request.request or "", error=code, reason=reason)
-            self._conversation.answer(self._form.encode(op))
+            self._say(Respond(request=request.request or "", error=code, reason=reason))
+
+    def _say(self, op: Unprovide | Respond) -> None:
+        """Say something on this connection and on no other, if there is one."""
+        self._conversation.answer(self._form.encode(op))
+        self._connection.writer.flush_soon()
 
     def settle(self) -> None:
         """A request was answered: write it, and see what follows."""
@@ -173,7 +177,7 @@ class Services:
     def leave(self) -> None:
         """This connection is about to be left: take no more requests on it."""
         for provider in self._providers.values():
-            self._conversation.answer(self._form.encode(Unprovide(to=provider.service)))
+            self._say(Unprovide(to=provider.service))
 
     def lose(self) -> None:
         """The connection is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import SystemRandom
 from typing import TYPE_CHECKING
@@ -87,7 +88,9 @@ class Neighbourhood:
         self._copy = RouteCopy(store, name)
         # Who is said to be on nodes whose links are not up yet.
         self._hints: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._forgetting: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        # Told the name of this node when another run has taken it.
+        self.on_replaced: Callable[[str], None] | None = None
         self._number: NodeNumber | None = None
         self.mesh: Mesh | None = None
         if place is not None:
@@ -114,6 +117,7 @@ class Neighbourhood:
     async def start(self) -> None:
         """Remember, join, and wait a little for the others; raises ClusterError, ConfigError or
         StorageError."""
+        loop = asyncio.get_running_loop()
         mine, self._hints = await self._copy.load()
         self.cluster.forwarding.expected = self._expected
         self.cluster.routes.audience = self.presence
@@ -127,8 +131,17 @@ class Neighbourhood:
             await self._number.claim()
         if self.mesh is not None:
             await self.mesh.start()
+            self._tasks.append(loop.create_task(self._watch_name()))
             await self._meet()
-        self._forgetting = asyncio.get_running_loop().create_task(self._forget_hints())
+        self._tasks.append(loop.create_task(self._forget_hints()))
+
+    async def _watch_name(self) -> None:
+        """Notice that another run has this node's name: two of them would confuse the others."""
+        assert self._place is not None
+        await self._place.registry.membership.replaced()
+        log.error("cluster.replaced", name=self.name)
+        if self.on_replaced is not None:
+            self.on_replaced(self.name)
 
     async def _meet(self) -> None:
         """Wait until the members of the first view are linked and have told who is there.
@@ -180,8 +193,9 @@ class Neighbourhood:
 
     async def stop(self) -> None:
         """Say goodbye, and let go of everything."""
-        if self._forgetting is not None:
-            self._forgetting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.mesh is not None:
             await self.mesh.stop()
         self.cluster.stop()

@@ -123,6 +123,13 @@ class Node:
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed
         self._ports: dict[str, int] = {}
+        # Why this node cannot go on, should that happen.
+        self.failed: asyncio.Future[ClusterError] = self._loop.create_future()
+        self.neighbourhood.on_replaced = self._replaced
+
+    def _replaced(self, by: str) -> None:
+        if not self.failed.done():
+            self.failed.set_result(ClusterError(f"name: another node has become {by}"))
 
     def _place(self) -> Place | None:
         """The node's place in a cluster, unless it is alone; raises ConfigError."""
@@ -130,9 +137,15 @@ class Node:
         if parts.registry is None and options.registry == "memory":
             return None
         name = options.name or self._data.name()
+        registry = parts.registry or open_registry(options.registry, options.leases, name=name)
+        if registry.kind == "kubernetes":
+            from chappe.registry.kubernetes import node_name  # noqa: PLC0415, an extra
+
+            # DNS knows addresses only: there, that is what others call a node.
+            name = node_name(options.cluster.advertise or options.cluster.host)
         return Place(
             name=name,
-            registry=parts.registry or open_registry(options.registry, options.leases, name=name),
+            registry=registry,
             secret=parts.secret or read_secret(options.cluster.secret),
             listen=self._open_link_listener,
         )

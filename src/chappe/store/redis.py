@@ -10,6 +10,7 @@ who cannot bear that uses `swap`, which looks at what is there.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -60,12 +61,15 @@ class RedisStore:
     def __init__(self, url: str, shown: str, prefix: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._shown = shown
         self._prefix = prefix
+        self._timeout_s = timeout_s
         self._closed = False
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=CONNECTIONS_MAX,
             timeout=timeout_s,
-            socket_timeout=timeout_s,
+            # Each request has a limit of ours. The client's own is a wait_for, which in Python 3.11
+            # may lose a cancellation that comes with the answer.
+            socket_timeout=None,
             socket_connect_timeout=timeout_s,
             protocol=2,
             # A swap that was carried out must not be tried again: it would say that it was not.
@@ -154,7 +158,10 @@ class RedisStore:
         if self._closed:
             raise StorageError(f"{self._shown}: closed")
         try:
-            return await call()
+            async with asyncio.timeout(self._timeout_s):
+                return await call()
+        except TimeoutError:
+            raise StorageError(f"{self._shown}: no answer in time") from None
         except RedisConnectionError as error:
             raise _Broken(f"{self._shown}: {error}") from None
         except (RedisError, OSError) as error:
