@@ -43,6 +43,11 @@ class Workers(NodeProcess):
                 return pids[-1]
         raise AssertionError
 
+    def stop(self) -> None:
+        """Drain it, and see that all of them ended by themselves."""
+        super().stop()
+        assert "child.killed" not in self.log()
+
     def children(self) -> list[int]:
         """All that are alive now."""
         pid = self._process.pid

@@ -25,7 +25,8 @@ class KeeperProcess:
 
     def __init__(self, folder: Path, store: str = "memory", lease_s: float = 15.0) -> None:
         self.path = folder / SOCKET
-        self.options = RegistryOptions(lease_s=lease_s)
+        # Polls are so seldom that a test which needs one would not end: changes must be told.
+        self.options = RegistryOptions(lease_s=lease_s, poll_s=600.0)
         self._arguments = [store, str(folder), str(lease_s)]
         self._listening = listen(self.path)
         self._before = 0
