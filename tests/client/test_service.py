@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from chappe.client import Client, ClientOptions, Reconnected, Stopped, connect
+from chappe.client import (
+    Client,
+    ClientOptions,
+    Disconnected,
+    Reconnected,
+    Stopped,
+    connect,
+)
 from chappe.errors import BadRequest, Overload, Unreachable
 from chappe.wire import ops
 from chappe.wire.ops import PACKED, Provide, Request, Respond, Unprovide
@@ -345,5 +352,59 @@ def test_a_request_has_a_time_limit_of_its_own(run):
             with pytest.raises(asyncio.CancelledError):
                 await asking
             assert client.pending == 0
+
+    run(test())
+
+
+def test_what_is_withdrawn_without_a_connection_is_gone_at_once(run):
+    async def test():
+        notices = Notices()
+        async with serving(notices, request_timeout_s=60) as (port, client):
+            await provided(port, client, lambda data: data)
+            ending = asyncio.create_task(client.unprovide(SERVICE))
+            await port.peer.next(Unprovide)
+            port.greets = False
+            port.peer.transport.abort()
+            # The connection that was lost has ended it, too.
+            await ending
+            await notices.wait(Disconnected)
+            with pytest.raises(BadRequest, match=SERVICE):
+                await client.unprovide(SERVICE)
+            port.greets = True
+
+    run(test())
+
+
+def test_a_provide_that_nobody_waits_for_is_taken_back(run):
+    async def test():
+        async with serving() as (port, client):
+            providing = asyncio.create_task(client.provide(SERVICE, lambda data: data))
+            await port.peer.next(Provide)
+            providing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await providing
+            assert (await port.peer.next(Unprovide)).to == SERVICE
+            assert not client._conversation.providers
+
+    run(test())
+
+
+def test_data_that_no_value_stands_for_is_the_requesters_fault(run):
+    async def test():
+        async with serving() as (port, client):
+            await provided(port, client, lambda data: data)
+            port.peer.say(call("r1", b"1e999"))
+            assert (await answer(port))[2] == "protocol"
+            await closed(port, client)
+
+    run(test())
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])
+def test_a_time_limit_that_makes_no_sense_is_refused(run, timeout_s):
+    async def test():
+        async with serving() as (_, client):
+            with pytest.raises(BadRequest, match="timeout_s"):
+                await client.request(SERVICE, 1, timeout_s=timeout_s)
 
     run(test())

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from chappe.client import Client, ClientOptions, Item, Notice, Reconnected, Stopped, connect
+from chappe.client import (
+    Client,
+    ClientOptions,
+    Disconnected,
+    Item,
+    Notice,
+    Reconnected,
+    Stopped,
+    connect,
+)
 from chappe.errors import BadRequest, ConnectionClosed, Forbidden, Overload, Unreachable
 from chappe.wire import ops
 from chappe.wire.ops import PACKED, Ack, Consume, Fetch, Nack
@@ -353,5 +362,48 @@ def test_queues_and_topics_are_made_with_options_and_removed(run):
             for name in ("colour", "id", "to"):
                 with pytest.raises((BadRequest, TypeError), match=name):
                     await client.create(QUEUE, **{name: 1})
+
+    run(test())
+
+
+def test_a_consumer_is_closed_at_once_without_a_connection(run):
+    async def test():
+        notices = Notices()
+        async with working(notices, request_timeout_s=60) as (port, client):
+            items = client.consume(QUEUE)
+            opening = asyncio.create_task(items.open())
+            port.peer.answer(await port.peer.next(Consume))
+            await opening
+            port.greets = False
+            port.peer.transport.abort()
+            await notices.wait(Disconnected)
+            await items.close()
+            with pytest.raises(StopAsyncIteration):
+                await anext(items)
+            port.greets = True
+
+    run(test())
+
+
+def test_a_consumer_that_nobody_waits_for_is_taken_back(run):
+    async def test():
+        async with working() as (port, client):
+            opening = asyncio.create_task(client.consume(QUEUE).open())
+            await port.peer.next(Consume)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert (await port.peer.next(Consume)).credit == 0
+            assert not client._conversation.takers
+
+    run(test())
+
+
+@pytest.mark.parametrize("wait_s", [-1, float("inf"), float("nan")])
+def test_a_wait_that_makes_no_sense_is_refused(run, wait_s):
+    async def test():
+        async with working() as (_, client):
+            with pytest.raises(BadRequest, match="wait_s"):
+                await client.fetch(QUEUE, wait_s=wait_s)
 
     run(test())
