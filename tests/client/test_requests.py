@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chappe.client import Published
+from chappe.client import ClientOptions, Published, connect
 from chappe.errors import BadRequest, ConnectionClosed, Forbidden, Overload, Unreachable
 from chappe.hub.grant import Grant, scope_of
 from chappe.hub.options import HubOptions, Rate
@@ -38,6 +38,17 @@ def test_hello_opens_a_session_under_the_given_address(run, dial):
             assert alice.address == "user:alice"
             assert service.session(alice).address == "user:alice"
         assert not service.hub.sessions
+
+    run(test())
+
+
+def test_a_client_with_a_token_alone_learns_who_it_is(run, edge):  # H13
+    async def test():
+        async with serving(authenticator=Narrow()) as service:
+            form = "text" if edge.endswith("text") else "packed"
+            options = ClientOptions(form=form)
+            async with connect(service.url(edge), token="open sesame", options=options) as client:
+                assert client.address == "user:somebody"
 
     run(test())
 
@@ -82,8 +93,6 @@ def test_a_sent_value_arrives_as_it_was(run, dial, data):  # H5
 
 def test_forms_understand_each_other(run):
     async def test():
-        from chappe.client import ClientOptions, connect
-
         async with serving() as service:
             packed = await connect(service.url("websocket"), as_="user:p")
             text = await connect(
