@@ -73,7 +73,12 @@ class Users:
         payload, binary = self._hub.take(session, op)
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
         # What may be sent may not be published: a run to a topic is not one to join here.
-        if to == fanout.to and app is fanout.app and fanout.promised and not fanout.foreign:
+        if (
+            to == fanout.to
+            and app is fanout.app
+            and fanout.promised
+            and not (fanout.foreign or (fanout.elsewhere and op.id is not None))
+        ):
             fanout.add(message, session)
         elif not self._deliver(app, message, session, op.id):
             return
@@ -100,6 +105,8 @@ class Users:
         else:
             answer = RequestAnswer(self._hub, sender, request, message.id)
         self.cluster.send(app, user, message, answer)
+        if self._fanout.elsewhere and self._fanout.to == to:
+            self._fanout.sender = sender  # more of the same need not be checked again
         return False
 
     def user_of(self, app: App, to: str) -> str:
@@ -131,6 +138,18 @@ class Users:
                 raise Unreachable(f"{to} is not online")
         if not self._put(app, message, receivers, (), None, foreign=True):
             raise Overload(f"the outbox of {to} is full")
+
+    def deliver_run_here(self, app: App, messages: list[Message]) -> None:
+        """Deliver what another node forwarded, all to one receiver and no more than a run may hold;
+        raises RequestError when none of it was taken."""
+        to = messages[0].to
+        receivers = app.endpoints.get(to) or app.endpoints.get(self.user_of(app, to))
+        if receivers is None:
+            raise Unreachable(f"{to} is not online")
+        if not any(self._outboxes.takes(receiver) for receiver in receivers):
+            raise Overload(f"the outbox of {to} is full")
+        self._fanout.begin(app, to, receivers, promised=True, foreign=True)
+        self._fanout.add_all(messages)
 
     def _put(
         self,

@@ -53,6 +53,7 @@ class FanOut:
         "_relays",
         "_sessions",
         "app",
+        "elsewhere",
         "foreign",
         "messages",
         "nodes",
@@ -69,6 +70,7 @@ class FanOut:
         self._bytes = 0
         self.nodes = 0
         self.foreign = False
+        self.elsewhere = False
         self.sender: Session | None = None
         self.app: App | None = None
         self.to = ""
@@ -84,11 +86,13 @@ class FanOut:
         promised: bool,
         relays: Collection[Relay] = (),
         foreign: bool = False,
+        elsewhere: bool = False,
     ) -> None:
         """Start a run to these sessions and nodes, after ending the one before it.
 
         A foreign run came from another node, which knows of the others: messages of this node's own
-        sessions do not join it.
+        sessions do not join it. One to a user elsewhere is no promise of this node yet: messages
+        that ask for an answer do not join it.
         """
         if self.messages:
             self.settle()
@@ -101,6 +105,7 @@ class FanOut:
         self._relays = relays
         self.nodes = len(relays) + bool(sessions)
         self.foreign = foreign
+        self.elsewhere = elsewhere
 
     def add(self, message: Message, sender: Session | None) -> None:
         """Take a message to the run's address from a session whose right to send there was checked.
@@ -111,6 +116,12 @@ class FanOut:
         self.messages.append(message)
         self._bytes += len(message.payload)
         if len(self.messages) >= RUN_MESSAGES_MAX or self._bytes >= RUN_BYTES_MAX:
+            self.end()
+
+    def add_all(self, messages: list[Message]) -> None:
+        """Take messages of another node to the run's address, no more than a run may hold."""
+        self.messages += messages
+        if len(self.messages) >= RUN_MESSAGES_MAX:
             self.end()
 
     def end(self) -> None:
@@ -132,6 +143,8 @@ class FanOut:
         for relay in self._relays:
             relay.relay(app, messages, promised=self.promised)
         if self.promised:
+            if not sessions:
+                return  # the node that takes them counts them
             self._put_promised(messages, sessions)
             self._recorder.sent(app, messages)
         else:

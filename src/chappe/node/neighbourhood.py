@@ -15,6 +15,7 @@ from chappe.clock import Clock
 from chappe.cluster.cluster import Cluster
 from chappe.cluster.copy import RouteCopy
 from chappe.cluster.mesh import Mesh, open_stream
+from chappe.cluster.metrics import ClusterMetrics
 from chappe.cluster.peer import Peer
 from chappe.cluster.tls import link_tls
 from chappe.edge.acceptor import Listen
@@ -96,6 +97,8 @@ class Neighbourhood:
         if place is not None:
             self._number = NodeNumber(place.registry, place.name, options.number, hub.ids)
             self.mesh = self._make_mesh(place, rng)
+
+        self.metrics = ClusterMetrics(hub, self.cluster, self.mesh)
 
     def _make_mesh(self, place: Place, rng: SystemRandom) -> Mesh:
         options = self._options.cluster

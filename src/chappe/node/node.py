@@ -119,6 +119,7 @@ class Node:
             options=options.http,
             elsewhere=self.neighbourhood.cluster.visits,
             links=self.neighbourhood.links,
+            metrics=self.neighbourhood.metrics,
             gather=parts.gather,
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed

@@ -94,7 +94,13 @@ class Supervisor:
             listening = listen(path)
             stack.callback(path.unlink, missing_ok=True)
             stack.callback(listening.close)
-            life: Life = partial(keep, listening=listening, store=options.store, data=data.path)
+            life: Life = partial(
+                keep,
+                listening=listening,
+                store=options.store,
+                data=data.path,
+                options=options.leases,
+            )
             self._keeper = Post("keeper", life, foreign)
             foreign = [*foreign, listening]
         names = [f"worker-{number}" for number in range(1, options.workers + 1)]

@@ -56,7 +56,7 @@ async def _work(
         loop.add_signal_handler(number, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     parts = Parts(
-        registry=kept_registry(keeper) if "registry" in kept else None,
+        registry=kept_registry(keeper, options.leases) if "registry" in kept else None,
         store=kept_store(keeper) if "store" in kept else None,
         secret=secret if "registry" in kept else None,
         gather=gathering.gather,
@@ -66,9 +66,13 @@ async def _work(
     await node.start()
     await gathering.start(node.counts)
     cord.tell(Report(addresses=node.addresses()))
-    await stop.wait()
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((stopping, node.failed), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
     await node.drain()
     gathering.stop()
+    if node.failed.done():
+        raise node.failed.result()
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
     # exit into a death by signal.
     for number in _ORDERS:

@@ -7,11 +7,12 @@ from the node's acceptor like those of every other edge, and end with the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from prometheus_client.core import Metric
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -61,6 +62,7 @@ class HttpEdge:
         options: HttpOptions | None = None,
         elsewhere: Elsewhere | None = None,
         links: Callable[[], list[LinkView]] = list,
+        metrics: Callable[[], Iterable[Metric]] = tuple,
         gather: Gather | None = None,
     ) -> None:
         self._hub = hub
@@ -73,7 +75,9 @@ class HttpEdge:
         self._links = links
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
-        self.collector = HubCollector(hub, recorder, accept_counters, self._uptime_s, self._counts)
+        self.collector = HubCollector(
+            hub, recorder, accept_counters, self._uptime_s, self._counts, metrics
+        )
         self.app = self._make_app(authenticator, revocations, elsewhere, gather)
         gate = Gate(self.app, origins, dev=dev, header_bytes_max=self._options.header_bytes_max)
         self._config = _config(gate, self._options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -32,16 +32,19 @@ class HubCollector(Collector):
         accepts: AcceptCounters,
         uptime_s: Callable[[], float],
         http: Callable[[], Mapping[str, int]],
+        others: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         self._hub = hub
         self._recorder = recorder
         self._accepts = accepts
         self._uptime_s = uptime_s
         self._http = http
+        self._others = others
 
     def collect(self) -> Iterator[Metric]:
         yield from self._gauges()
         yield from self._counters()
+        yield from self._others()
 
     def _gauges(self) -> Iterator[Metric]:
         hub = self._hub
