@@ -45,6 +45,21 @@ async def test_connections_are_accepted_and_counted_until_it_closes() -> None:
         await read_from(acceptor.port)
 
 
+@on_loop
+async def test_a_shared_port_is_listened_on_by_several_and_others_are_refused() -> None:
+    loop = asyncio.get_running_loop()
+    counters = [AcceptCounters(), AcceptCounters()]
+    first = Acceptor(loop, Greeter, "127.0.0.1", 0, None, counters[0], shared=True)
+    second = Acceptor(loop, Greeter, "127.0.0.1", first.port, None, counters[1], shared=True)
+    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{first.port}"):
+        Acceptor(loop, Greeter, "127.0.0.1", first.port, None, AcceptCounters())
+    assert await asyncio.gather(*(read_from(first.port) for _ in range(200))) == [b"hello"] * 200
+    # The kernel spreads them; that one gets all of 200 does not happen.
+    assert all(counter.accepted for counter in counters)
+    first.close()
+    second.close()
+
+
 @pytest.mark.parametrize(
     ("host", "port"),
     [("203.0.113.1", 0), ("nowhere.invalid", 0), ("127.0.0.1", 70_000), ("::zz", 0)],
