@@ -12,6 +12,7 @@ from typing import Self
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.client import Client, ClientOptions, StreamDial
+from chappe.client.connection import OnNotice
 from chappe.clock import SystemClock
 from chappe.edge.memory import MemoryTransport
 from chappe.edge.tcp import TcpConnection
@@ -72,7 +73,12 @@ class Hub:
             self._application.stop()
 
     async def connect(
-        self, as_: str, *, app: str | None = None, options: ClientOptions | None = None
+        self,
+        as_: str,
+        *,
+        app: str | None = None,
+        options: ClientOptions | None = None,
+        on_notice: OnNotice | None = None,
     ) -> Client:
         """Connect an endpoint; raises what its hello is answered with."""
         client = Client(
@@ -81,6 +87,7 @@ class Hub:
             as_=as_,
             app=app,
             options=options,
+            on_notice=on_notice,
         )
         return await client.open()
 
