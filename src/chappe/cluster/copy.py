@@ -18,9 +18,9 @@ from chappe.store.store import Store
 log = structlog.get_logger()
 
 TABLE = "routes"
-# Written at once, and how long a store that failed is left alone.
+# Written at once; and how long between two writings, so that who comes and goes costs nothing.
 _BATCH = 10_000
-_REST_S = 1.0
+_REST_S = 0.5
 
 Key = tuple[str, str]
 
@@ -95,14 +95,17 @@ class RouteCopy:
             except StorageError as error:
                 self.failures += 1
                 log.warning("routes.copy", reason=str(error))
-                await asyncio.sleep(_REST_S)
-                continue
-            for key, online in batch.items():
-                # What changed meanwhile is written next time.
-                if self._changes.get(key) is online:
-                    del self._changes[key]
-            if not self._changes:
-                self._changed.clear()
+            else:
+                self._written(batch)
+            await asyncio.sleep(_REST_S)
+
+    def _written(self, batch: dict[Key, bool]) -> None:
+        for key, online in batch.items():
+            # What changed meanwhile is written next time.
+            if self._changes.get(key) is online:
+                del self._changes[key]
+        if not self._changes:
+            self._changed.clear()
 
     def _key(self, key: Key) -> str:
         return f"{self._prefix}{key[0]}/{key[1]}"

@@ -36,8 +36,11 @@ class NodeNumber:
 
     async def claim(self) -> None:
         """Take a number; raises ConfigError or ClusterError."""
-        if self._given is not None or self._coordination is None:
-            self._ids.renumber(self._given if self._given is not None else self._ordinal())
+        if self._coordination is None:
+            self._ids.renumber(self._ordinal() if self._given is None else self._given)
+            return
+        if self._given is not None:
+            await self._claim_given(self._coordination, self._given)
             return
         await self._claim(self._coordination)
         self._keeper = asyncio.get_running_loop().create_task(self._keep(self._coordination))
@@ -51,6 +54,16 @@ class NodeNumber:
                 "run them as a StatefulSet, whose host names end in one"
             )
         return int(found[1])
+
+    async def _claim_given(self, coordination: Coordination, number: int) -> None:
+        try:
+            self._lease = await coordination.acquire(f"/numbers/{number}", self._holder)
+        except Held as held:
+            # Its own, from before a crash, is not somebody else's.
+            if held.holder != self._holder:
+                other = held.holder.decode(errors="replace")
+                raise ConfigError(f"number: {number} is the number of {other}") from None
+        self._ids.renumber(number)
 
     async def _claim(self, coordination: Coordination) -> None:
         for _ in range(NODE_MAX + 1):
