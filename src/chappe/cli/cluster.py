@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
@@ -57,7 +58,7 @@ def _view(found: dict[str, Any]) -> Group:
 
 def _nodes(nodes: list[dict[str, Any]]) -> Table:
     columns = ("node", "state", "sessions", "endpoints", "topics", "routes", "watched", "links")
-    table = Table(*columns, title=f"{len(nodes)} nodes", title_justify="left")
+    table = _table(f"{len(nodes)} nodes", *columns)
     for node in nodes:
         state = Text("up", "green") if node["ok"] else Text("does not answer", "bold red")
         counts = (node[name] for name in columns[2:-1])
@@ -66,13 +67,12 @@ def _nodes(nodes: list[dict[str, Any]]) -> Table:
 
 
 def _links(nodes: list[dict[str, Any]]) -> Table:
-    columns = ("from", "to", "up", "round trip", "clock", "in", "out", "waiting", "pending")
-    table = Table(*columns, title="Links", title_justify="left")
+    columns = ("link", "up", "trip", "clock", "in", "out", "waits", "due")
+    table = _table("Links", *columns)
     for node in nodes:
         for link in node["links"]:
             table.add_row(
-                node["name"],
-                link["peer"],
+                f"{node['name']} > {link['peer']}",
                 str(timedelta(seconds=int(link["up_s"]))),
                 _ms(link["round_trip_ms"]),
                 _ms(link["clock_offset_ms"]),
@@ -85,14 +85,22 @@ def _links(nodes: list[dict[str, Any]]) -> Table:
 
 
 def _routes(routes: list[dict[str, Any]]) -> Table:
-    table = Table("endpoint", "nodes", title="Routes", title_justify="left")
+    table = _table("Routes", "endpoint", "nodes")
     for route in routes:
         table.add_row(route["address"], ", ".join(route["nodes"]))
     return table
 
 
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, no_wrap=name != "nodes")
+    return table
+
+
 def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f} ms"
+    return "" if value is None else f"{value:.1f} ms"
 
 
 def _bytes(count: float) -> str:
