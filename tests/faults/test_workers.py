@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +121,15 @@ def next_from(client: Client, to: str) -> Message:
     return message
 
 
+def ask(node: NodeProcess, path: str, body: object) -> Any:
+    """Make a request on a connection of its own, so that any worker may get it."""
+    api = Api(node)
+    status, answer = api.request("POST", path, json.dumps(body).encode())
+    api.close()
+    assert status == 200, answer
+    return json.loads(answer)
+
+
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[Workers]:
     node = Workers(tmp_path)
@@ -191,6 +202,16 @@ def test_a_keeper_that_is_killed_is_replaced_and_the_workers_go_on(workers: Work
             if clients[0].reconnects:
                 break
         reach_each_other(*clients.values())
+
+
+def test_a_polled_session_is_found_whichever_worker_a_poll_reaches(workers: Workers) -> None:
+    opened = ask(workers, "/v1/poll", {"as": "user:poller"})
+    acknowledged = {}
+    for number in range(20):
+        ask(workers, "/v1/send", {"to": "user:poller", "data": number})
+        answer = ask(workers, "/v1/poll", {"session": opened["session"], **acknowledged})
+        acknowledged = {"ack": answer["batch"]}
+        assert [message["data"] for message in answer["messages"]] == [number]
 
 
 def test_any_worker_tells_what_all_have_counted(workers: Workers) -> None:
