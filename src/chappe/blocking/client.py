@@ -213,7 +213,7 @@ class Client:
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     *,
     as_: str = "",
     token: Token = None,

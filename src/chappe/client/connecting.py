@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import ssl
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from random import Random, SystemRandom
 from types import TracebackType
 from urllib.parse import SplitResult, urlsplit
 
+from chappe.client.anydial import AnyDial
 from chappe.client.client import Client
 from chappe.client.connection import OnNotice
 from chappe.client.identity import Token
@@ -30,7 +31,7 @@ class Connecting:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         as_: str,
         token: Token,
         app: str | None,
@@ -39,7 +40,7 @@ class Connecting:
         on_notice: OnNotice | None,
         rng: Random | None,
     ) -> None:
-        self._parts = _split(url, tls)
+        self._parts = _split_all(url, tls)
         self._as = as_
         self._token = token
         self._app = app
@@ -68,8 +69,11 @@ class Connecting:
     async def _open(self) -> Client:
         # Masks come from it too, and RFC 6455 wants those unpredictable.
         rng = self._rng if self._rng is not None else SystemRandom()
+        dials = [
+            dial_of(parts, tls=self._tls, options=self._options, rng=rng) for parts in self._parts
+        ]
         client = Client(
-            dial_of(self._parts, tls=self._tls, options=self._options, rng=rng),
+            dials[0] if len(dials) == 1 else AnyDial(dials, rng),
             rng=rng,
             as_=self._as,
             token=self._token,
@@ -81,7 +85,7 @@ class Connecting:
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     *,
     as_: str = "",
     token: Token = None,
@@ -93,8 +97,9 @@ def connect(
 ) -> Connecting:
     """Connect to a hub: `client = await connect(...)`, or `async with connect(...) as client:`.
 
-    `url` is `ws://host:port/ws`, `wss://...`, `tcp://host:port` or `tls://host:port`; `token` a
-    text, or a function (plain or async) that gives a fresh one at each connect. `on_notice` is
+    `url` is `ws://host:port/ws`, `wss://...`, `tcp://host:port` or `tls://host:port`, or a list of
+    such, one for each node of a cluster: when one is gone, the client goes to the next. `token` is
+    a text, or a function (plain or async) that gives a fresh one at each connect. `on_notice` is
     called with each `Notice`. Raises ConfigError for a URL that makes no sense; awaiting raises as
     `Client.open` does.
     """
@@ -124,6 +129,15 @@ def dial_of(
         ssl=(tls or ssl.create_default_context()) if secure else None,
     )
     return StreamDial(create, options.received_bytes_max)
+
+
+def _split_all(url: str | Sequence[str], tls: ssl.SSLContext | None) -> list[SplitResult]:
+    parts = [_split(one, tls) for one in ([url] if isinstance(url, str) else url)]
+    if not parts:
+        raise ConfigError("url: an empty list")
+    if len({part.scheme in ("ws", "wss") for part in parts}) > 1:
+        raise ConfigError("url: either WebSocket or TCP, not both in one list")
+    return parts
 
 
 def _split(url: str, tls: ssl.SSLContext | None) -> SplitResult:

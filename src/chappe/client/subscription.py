@@ -121,7 +121,7 @@ class Subscriptions:
         return Missed(topic) if lost else None
 
     def renew(self, op: PositionOp) -> Notice | None:
-        """The hub says that a topic's history began anew."""
+        """The hub says where a topic is, because its history began anew or its home moved."""
         track = self.tracks.get(op.to)
         if track is None:
             if op.to in self.wanted:
@@ -129,4 +129,6 @@ class Subscriptions:
             return None
         before = track.came
         track.move(op.epoch, op.offset)
-        return Renewed(op.to) if before.epoch != op.epoch and before.offset else None
+        if before.epoch != op.epoch:
+            return Renewed(op.to)
+        return Missed(op.to) if before.offset < op.offset else None
