@@ -24,7 +24,16 @@ from chappe.hub.session import Session
 from chappe.wire import packed
 from chappe.wire.encoding import STREAM
 from chappe.wire.node import Brought, Carry, Departed, Introduce
-from chappe.wire.ops import ClientOp, Delivery, Op, PayloadOp, Provide, Reply, Unprovide
+from chappe.wire.ops import (
+    ClientOp,
+    Delivery,
+    Op,
+    PayloadOp,
+    Provide,
+    Reply,
+    Respond,
+    Unprovide,
+)
 
 EDGE = "link"
 SCOPES = ("send", "publish", "subscribe", "administer", "manage", "provide")
@@ -83,7 +92,8 @@ class Carriage:
 
     def carry(self, peer: Peer, session: Session, op: Op) -> None:
         """Have an op carried out on another node; raises Overload."""
-        if isinstance(op, PayloadOp):
+        # An error has no payload.
+        if isinstance(op, PayloadOp) and not (isinstance(op, Respond) and op.error is not None):
             self._hub.take(session, op)  # its size, and what the session may send
         if self._under_way >= _REQUESTS_MAX:
             raise Overload("too many requests are under way to other nodes")
@@ -140,7 +150,9 @@ class Carriage:
         """The node that a message came from, to acknowledge it there."""
         deliveries = self._deliveries.get(session)
         number = _number(message)
-        return None if deliveries is None or number is None else deliveries.get(number)
+        peer = None if deliveries is None or number is None else deliveries.get(number)
+        # With its node a message is gone: nobody there could take the answer.
+        return peer if peer is not None and peer.up else None
 
     def acknowledged(self, session: Session, message: str | int) -> None:
         """A message was handed back or is done with: it is not asked for again."""
