@@ -81,7 +81,7 @@ class Cluster:
             wire.Find: forwarding.find,
             wire.Found: forwarding.found,
             wire.ToHome: watching.serve_publish,
-            wire.FromHome: lambda peer, op: watching.serve_fan_out(op),
+            wire.FromHome: watching.serve_fan_out,
             wire.Watch: watching.serve_watch,
             wire.Unwatch: watching.serve_unwatch,
             wire.Watched: watching.watched,
@@ -282,6 +282,9 @@ class Cluster:
 
     def unwatch(self, app: App, topic: str) -> None:
         self.watching.unwatch(app, topic)
+
+    def renew(self, app: App, topic: str, epoch: str) -> None:
+        self.watching.renew(app, topic, epoch)
 
     def carry(self, home: Relay, session: Session, op: Op) -> None:
         assert isinstance(home, Peer)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from chappe.cluster.homes import Homes
 from chappe.cluster.peer import Peer, Pending
 from chappe.endpoints.topic import Topics
@@ -54,9 +56,16 @@ class Interest:
 
     def __init__(self, home: Peer) -> None:
         self.home = home
-        # The home before, until the new one knows of this node.
-        self.left: Peer | None = None
+        # The homes before, until the new one knows of this node.
+        self.left: list[Peer] = []
         self.joining = 0
+        self.epoch = ""
+
+    def leave_for(self, home: Peer) -> None:
+        """Have another home. What was published while none knew of this node was missed, so the
+        subscribers are told where the topic is, even if it is the home of before."""
+        self.left = [one for one in (*self.left, self.home) if one is not home]
+        self.home = home
         self.epoch = ""
 
 
@@ -101,6 +110,7 @@ class Watching:
 
     def publish(self, home: Peer, app: str, message: Message, answer: Answer) -> None:
         """Take a message to a topic's home; raises Overload."""
+        self._hub.fanout.end()  # what is gathered came before this
         due = self._loop.time() + self._timeout_s
         home.publish(app, message, Pending(answer, 1, due, topic=True), forwarded=False)
 
@@ -138,11 +148,19 @@ class Watching:
         finally:
             self._hub.forget_app(app)
 
-    def serve_fan_out(self, op: FromHome) -> None:
+    def serve_fan_out(self, peer: Peer, op: FromHome) -> None:
         """Hand what a home published to the subscribers on this node."""
         app = self._hub.apps.get(op.app)
-        if app is not None and op.messages:
-            self._topics.fan_out_here(app, op.messages)
+        if app is None or not op.messages:
+            return
+        messages = op.messages
+        if messages[0].offset:
+            interest = self._interests.get((op.app, messages[0].to))
+            if interest is None or interest.home is not peer:
+                # Numbered by a home that is one no more: its numbers mean nothing to subscribers
+                # who count by another's.
+                messages = [msgspec.structs.replace(one, offset=0) for one in messages]
+        self._topics.fan_out_here(app, messages)
 
     def subscribe(self, home: Peer, session: Session, op: Subscribe) -> None:
         """Ask a topic's home where it is, then bind the session; raises Overload."""
@@ -171,8 +189,8 @@ class Watching:
 
     def _leave(self, key: Key, interest: Interest) -> None:
         del self._interests[key]
-        for home in (interest.home, interest.left):
-            if home is not None and home.up:
+        for home in (interest.home, *interest.left):
+            if home.up:
                 home.tell(Unwatch(key[0], [key[1]]))
 
     def serve_watch(self, peer: Peer, op: Watch) -> None:
@@ -215,15 +233,21 @@ class Watching:
         interest = self._interests.get((op.app, op.topic))
         if interest is None or interest.home is not peer:
             return
-        if interest.left is not None:
-            if interest.left.up:
-                interest.left.tell(Unwatch(op.app, [op.topic]))
-            interest.left = None
+        for home in interest.left:
+            if home.up:
+                home.tell(Unwatch(op.app, [op.topic]))
+        interest.left.clear()
         if op.epoch and op.epoch != interest.epoch:
             interest.epoch = op.epoch
             app = self._hub.apps.get(op.app)
             if app is not None:
                 self._topics.tell_position(app, op.topic, op.epoch, op.offset)
+
+    def renew(self, app: App, topic: str, epoch: str) -> None:
+        """A topic's history begins here: tell the nodes that watch it."""
+        for peer in app.watchers.get(topic, ()):
+            assert isinstance(peer, Peer)
+            peer.tell(Watched(app.name, topic, epoch, 0))
 
     def serve_recover(self, peer: Peer, op: Recover) -> None:
         """Tell a peer where a topic is, and what came since a place in its history."""
@@ -294,9 +318,7 @@ class Watching:
         if interest is None:
             interest = self._interests[key] = Interest(home)
         else:
-            stale, interest.left, interest.home = interest.left, interest.home, home
-            if stale is not None and stale is not home and stale.up:
-                stale.tell(Unwatch(key[0], [key[1]]))
+            interest.leave_for(home)
         home.tell(Watch(key[0], [key[1]]))
         self._ask_again(key, interest)
 
@@ -313,10 +335,7 @@ class Watching:
         for number, _ in waiting:
             del self._joining[number]
         self._leave(key, interest)
-        history = self._topics.history(app_name, topic)
-        app = self._hub.apps.get(app_name)
-        if history is not None and app is not None:
-            self._topics.tell_position(app, topic, history.epoch, history.offset)
+        self._topics.history(app_name, topic)  # begun, and so told to the subscribers
         for _, joining in waiting:
             if not joining.session.closed:
                 place = self._topics.position(app_name, topic, joining.op.epoch, joining.op.offset)

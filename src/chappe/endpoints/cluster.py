@@ -44,6 +44,10 @@ class Cluster(Protocol):
         """The last subscriber of a topic on this node has left."""
         ...
 
+    def renew(self, app: App, topic: str, epoch: str) -> None:
+        """A topic's history begins here, at its home: let the nodes that watch it know."""
+        ...
+
     def carry(self, home: Relay, session: Session, op: Op) -> None:
         """Have an op carried out at the home of what it is about; raises Overload."""
         ...
@@ -78,6 +82,9 @@ class Alone:
 
     def unwatch(self, app: App, topic: str) -> None:
         """Nobody else has to know."""
+
+    def renew(self, app: App, topic: str, epoch: str) -> None:
+        """Nobody else watches."""
 
     def carry(self, home: Relay, session: Session, op: Op) -> None:
         raise AssertionError("everything is at home here")

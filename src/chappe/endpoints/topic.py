@@ -154,11 +154,21 @@ class Topics:
         options = self._options.get((app, topic))
         if options is None or not options.history or not options.history_s:
             return None
+        if self.cluster.home(app, topic) is not None:
+            return None
         history = self._histories.get((app, topic))
         if history is None:
-            history = History(f"{self._next_id():x}", options)
-            self._histories[app, topic] = history
+            history = self._begin_history(app, topic, options)
         history.expire(self._hub.now_ms)
+        return history
+
+    def _begin_history(self, app: str, topic: str, options: TopicOptions) -> History:
+        """Begin an epoch; whoever has listened until now must not take it for the one before."""
+        history = self._histories[app, topic] = History(f"{self._next_id():x}", options)
+        found = self._hub.apps.get(app)
+        if found is not None:
+            self.tell_position(found, topic, history.epoch, history.offset)
+            self.cluster.renew(found, topic, history.epoch)
         return history
 
     def histories(self) -> Iterator[tuple[str, str]]:
