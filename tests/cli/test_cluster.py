@@ -69,11 +69,12 @@ def test_the_example_of_three_nodes_does_what_it_says() -> None:
     told = done.stdout.splitlines()
     assert [line.split()[0] for line in told[:3]] == ["node-1", "node-2", "node-3"]
     assert told[3:] == [
-        "bob got: hello from another node",
-        "nodes that took the news: 3",
+        "bob got: hello, wherever you are",
         "user:alice got: three nodes, one cluster",
         "user:bob got: three nodes, one cluster",
         "user:carol got: three nodes, one cluster",
-        "node-3 ends without a warning",
-        "alice got: and then there were two",
+        "carol's node ends without a warning",
+        "user:alice got: and then there were two",
+        "user:bob got: and then there were two",
+        "user:carol got: and then there were two",
     ]
