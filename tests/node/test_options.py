@@ -56,6 +56,29 @@ def test_the_environment_is_text_whatever_it_stands_for(text: str, dev: bool) ->
     assert load_options(None, {"CHAPPE_DEV": text}, flags).dev is dev
 
 
+def test_the_environment_says_where_a_node_is_in_its_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "chappe.toml"
+    file.write_text(
+        'dev = true\n[cluster]\nhost = "127.0.0.1"\nport = 1\n[cluster.link]\nheartbeat_s = 2.0'
+    )
+    environment = {
+        "CHAPPE_CLUSTER_ADVERTISE": "10.0.0.7",
+        "CHAPPE_CLUSTER_PORT": "2",
+        "CHAPPE_CLUSTER_SECRET": "file",
+        "CHAPPE_CLUSTER_LINK": "x",
+    }
+    cluster = load_options(file, environment, {"cluster.secret": "flag"}).cluster
+    assert (cluster.advertise, cluster.host, cluster.port) == ("10.0.0.7", "127.0.0.1", 2)
+    assert (cluster.secret, cluster.link.heartbeat_s) == ("flag", 2.0)
+
+
+def test_a_pod_is_one_node() -> None:
+    cluster = {"secret": "file"}
+    flags = {"dev": True, "registry": "kubernetes://chappe.shop.svc", "cluster": cluster}
+    with pytest.raises(ConfigError, match="workers: under kubernetes://"):
+        load_options(None, {}, flags | {"workers": 2})
+
+
 def test_other_variables_of_the_environment_are_no_options() -> None:
     environment = {"CHAPPE_TOKEN": "secret", "CHAPPE_HUB": "x", "PORT": "9", "HOST": "h"}
     assert load_options(None, environment, {"dev": True}) == NodeOptions(dev=True)

@@ -34,10 +34,10 @@ def serve(
     data: Annotated[Path | None, typer.Option(help="Data folder [.chappe].")] = None,
     registry: Annotated[
         str | None,
-        typer.Option(help="memory, redis://, zookeeper:// or kubernetes:// [memory]."),
+        typer.Option(help="memory (the default), redis://, zookeeper:// or kubernetes://."),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="memory, sqlite:, sqlite:/file or redis:// [sqlite:].")
+        str | None, typer.Option(help="sqlite: (the default), sqlite:/file, memory or redis://.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="What other nodes call this one.")] = None,
     cluster_port: Annotated[

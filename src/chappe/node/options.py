@@ -25,6 +25,8 @@ from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Sections inside the section about the cluster.
+_NESTED = ("tls", "link")
 # More processes than a machine has cores help nobody.
 WORKERS_MAX = 256
 
@@ -134,6 +136,10 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "cluster.secret: nodes prove themselves to each other with a secret; "
                 "`chappe token key FILE` makes one, --cluster-secret-file FILE names it"
             )
+        if self.workers > 1 and self.registry.startswith("kubernetes:"):
+            raise ConfigError(
+                "workers: under kubernetes:// an address is one node; run more pods instead"
+            )
         if not 1 <= self.workers <= WORKERS_MAX:
             raise ConfigError(f"workers: must be between 1 and {WORKERS_MAX}")
         if first + self.workers - 1 > NODE_MAX:
@@ -159,10 +165,12 @@ def load_options(
         "hooks",
     )
     scalars = {n for n in names if n not in sections}
+    # What a container learns of its place only when it starts is of this section.
+    scalars |= {f"cluster.{n}" for n in ClusterOptions.__struct_fields__ if n not in _NESTED}
     for name in scalars:
-        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
+        text = environment.get(ENVIRONMENT_PREFIX + name.replace(".", "_").upper())
         if text is not None:
-            values[name] = text
+            _set(values, name, text)
     for name, value in flags.items():
         if value is not None:
             _set(values, name, value)
