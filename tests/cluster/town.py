@@ -111,7 +111,7 @@ class Town:
         client = httpx.AsyncClient(
             base_url=self.url(at, "http"),
             timeout=PATIENCE_S,
-            verify=False,  # noqa: S501
+            verify=False,
             trust_env=False,
         )
         self._stack.push_async_callback(client.aclose)

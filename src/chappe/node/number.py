@@ -19,6 +19,8 @@ from chappe.registry.registry import Registry
 
 log = structlog.get_logger()
 
+# How long a registry that does not answer is left alone.
+_RETRY_S = 1.0
 _ORDINAL = re.compile(r"-(\d{1,4})$")
 
 
@@ -31,6 +33,7 @@ class NodeNumber:
         self._holder = holder.encode()
         self._given = number
         self._ids = ids
+        self._number = 0
         self._lease: Lease | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -72,21 +75,36 @@ class NodeNumber:
                 self._lease = await coordination.acquire(f"/numbers/{number}", self._holder)
             except Held:
                 continue
+            self._number = number
             self._ids.renumber(number)
             return
         raise ClusterError(f"registry: all {NODE_MAX + 1} numbers of nodes are taken")
 
     async def _keep(self, coordination: Coordination) -> None:
-        """Take another number when this one is lost: somebody may get it, if not soon."""
+        """Take the number again when it is lost, or another if somebody has it by now.
+
+        A registry that forgot everything gives numbers from the first on: whoever lost theirs and
+        took the next would take one that another node still uses.
+        """
         while True:
             assert self._lease is not None
             await self._lease.lost()
-            log.warning("number.lost")
+            log.warning("number.lost", number=self._number)
             try:
-                await self._claim(coordination)
+                path = f"/numbers/{self._number}"
+                self._lease = await coordination.acquire(path, self._holder)
+            except Held:
+                await self._claim_another(coordination)
             except ClusterError as error:
                 log.warning("number.claim", reason=str(error))
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _claim_another(self, coordination: Coordination) -> None:
+        try:
+            await self._claim(coordination)
+        except ClusterError as error:
+            log.warning("number.claim", reason=str(error))
+            await asyncio.sleep(_RETRY_S)
 
     async def release(self) -> None:
         """Give the number back."""
