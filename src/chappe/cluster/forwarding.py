@@ -11,17 +11,20 @@ Nothing here is a future: a verdict finds its request by a number, in a table th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from chappe.cluster.peer import Peer, Pending
+from chappe.cluster.peer import Peer, Pending, PendingRun
 from chappe.endpoints.user import Users
 from chappe.errors import Overload, RequestError, Unreachable, request_error
-from chappe.hub.answer import Answer, SilentAnswer
+from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
 from chappe.hub.app import App
+from chappe.hub.fanout import RUN_BYTES_MAX, RUN_MESSAGES_MAX, Relay
 from chappe.hub.hub import Hub
+from chappe.hub.session import Session
 from chappe.message import Message
-from chappe.wire.node import FORGET_REFUSED, Find, Forward, Found, Returned, Taken
+from chappe.wire.node import FORGET_REFUSED, RETURN_REFUSED, Find, Forward, Found, Returned, Taken
 
 if TYPE_CHECKING:
     from chappe.cluster.routes import Routes
@@ -78,8 +81,46 @@ class Forwarding:
         there = app.routes.get(user)
         if there is None or not any(peer.up for peer in there if isinstance(peer, Peer)):
             self._look(app.name, user, (message, answer), None)
+        elif len(there) == 1 and isinstance(answer, SilentAnswer | RequestAnswer):
+            self._gather(app, there[0], message, answer)
         else:
+            self._hub.fanout.end()  # what is gathered came before this
             self._forward(app.name, there, message, answer, last=False)
+
+    def _gather(
+        self, app: App, there: Relay, message: Message, answer: SilentAnswer | RequestAnswer
+    ) -> None:
+        """Begin a run to a user on one other node, which more of the same may join."""
+        assert isinstance(there, Peer)
+        there.check_room()
+        fanout, to = self._hub.fanout, message.to
+        if isinstance(answer, RequestAnswer):
+            asking = _AskingRun(self, there, answer)
+            relays = (asking,)
+            fanout.begin(app, to, (), promised=True, relays=relays, elsewhere=True, asking=asking)
+        else:
+            runs = (_SilentRun(self, there),)
+            fanout.begin(app, to, (), promised=True, relays=runs, elsewhere=True)
+        fanout.add(message, None)
+
+    def forward_run(self, peer: Peer, app: str, messages: list[Message], first: int) -> None:
+        """Take a run to its receiver's node, or look for the receiver if that has just gone."""
+        if peer.up:
+            peer.forward_all(app, messages, first)
+        else:
+            self._return_unsent(peer, Forward(app, first, messages))
+
+    def forward_requests(
+        self, peer: Peer, app: str, messages: list[Message], session: Session, requests: list[int]
+    ) -> None:
+        """Take a run of a session's requests to its receiver's node; their verdicts come back."""
+        pending = PendingRun(
+            partial(RequestAnswer, self._hub, session),
+            requests,
+            messages,
+            due=self._now() + self._timeout_s,
+        )
+        self.forward_run(peer, app, messages, peer.await_all(pending, len(messages)))
 
     def _forward(
         self, app: str, there: Iterable[object], message: Message, answer: Answer, *, last: bool
@@ -87,9 +128,6 @@ class Forwarding:
         peers = [peer for peer in there if isinstance(peer, Peer) and peer.up]
         if not peers:
             raise Unreachable(f"{message.to} was on a node that has just gone")
-        if len(peers) == 1 and not last and isinstance(answer, SilentAnswer):
-            peers[0].forward(app, message, None)
-            return
         pending = Pending(answer, len(peers), self._now() + self._timeout_s, last=last)
         refusal: RequestError | None = None
         for peer in peers:
@@ -103,26 +141,21 @@ class Forwarding:
 
     def serve(self, peer: Peer, op: Forward) -> None:
         """Deliver what a peer forwarded, and send the verdicts back."""
-        app, first = self._hub.apps.get(op.app), op.first
-        numbered, start, taken = first > 0, first, 0
-        deliver = self._users.deliver_here
-        for message in op.messages:
-            try:
-                if app is None:
-                    raise Unreachable(f"{message.to} is not online")
-                deliver(app, message)
-                taken += 1
-            except RequestError as error:
-                if numbered and taken:
-                    peer.tell(Taken(start, taken))
-                if first != FORGET_REFUSED:
-                    number = start + taken if numbered else 0
-                    returned = Returned(number, op.app, error.code, error.reason, message)
-                    peer.tell(returned, len(message.payload))
-                if numbered:
-                    start, taken = start + taken + 1, 0
-        if numbered and taken:
-            peer.tell(Taken(start, taken))
+        app, verdicts = self._hub.apps.get(op.app), _Verdicts(peer, op)
+        users = self._users
+        for run in _runs(op.messages):
+            if len(run) > 1 and app is not None and users.deliver_run_here(app, run):
+                verdicts.took(len(run))
+                continue
+            for message in run:
+                try:
+                    if app is None:
+                        raise Unreachable(f"{message.to} is not online")
+                    users.deliver_here(app, message)
+                    verdicts.took(1)
+                except RequestError as error:
+                    verdicts.refused(message, error)
+        verdicts.tell()
 
     def taken(self, peer: Peer, op: Taken) -> None:
         """A peer took messages."""
@@ -130,12 +163,13 @@ class Forwarding:
         for number in range(op.first, op.first + op.count):
             pending = pop(number, None)
             if pending is not None:
-                pending.take(nodes)
+                pending.take(number, nodes)
 
     def returned(self, peer: Peer, op: Returned) -> None:
         """A peer refused a message: another one may have its receiver."""
         error = request_error(op.error, op.reason, outcome_unknown=op.unknown)
-        pending = peer.pending.pop(op.number, None) if op.number else None
+        awaited = peer.pending.pop(op.number, None) if op.number else None
+        pending = awaited.one(op.number) if awaited is not None else None
         if op.number and pending is None:
             return  # its time was over
         stale = isinstance(error, Unreachable) and (pending is None or not pending.topic)
@@ -279,7 +313,8 @@ class Forwarding:
             if isinstance(op, Forward) and op.first != FORGET_REFUSED:
                 self._return_unsent(peer, op)
         pending, peer.pending = peer.pending, {}
-        for one in pending.values():
+        for number, awaited in pending.items():
+            one = awaited.one(number)
             if one.open:
                 one.fail(Overload("the receiver's node went away", outcome_unknown=True))
         for search in [s for s in self._searches.values() if peer in s.questions]:
@@ -300,15 +335,92 @@ class Forwarding:
         for peer in peers:
             for number, pending in list(_until_due(peer.pending, now)):
                 del peer.pending[number]
-                if pending.open:
-                    pending.fail(Overload("no verdict in time", outcome_unknown=True))
+                one = pending.one(number)
+                if one.open:
+                    one.fail(Overload("no verdict in time", outcome_unknown=True))
         for search in [s for s in self._searches.values() if s.due <= now]:
             self._end(search)
         while self._missing and next(iter(self._missing.values())) <= now:
             del self._missing[next(iter(self._missing))]
 
 
-def _until_due(pending: dict[int, Pending], now: float) -> Iterable[tuple[int, Pending]]:
+class _Verdicts:
+    """What became of forwarded messages: those taken one after the other are told of together."""
+
+    __slots__ = ("_numbered", "_op", "_peer", "_start", "_taken")
+
+    def __init__(self, peer: Peer, op: Forward) -> None:
+        self._peer = peer
+        self._op = op
+        self._numbered = op.first > 0
+        self._start = op.first
+        self._taken = 0
+
+    def took(self, count: int) -> None:
+        self._taken += count
+
+    def refused(self, message: Message, error: RequestError) -> None:
+        op, number = self._op, 0
+        if self._numbered:
+            self.tell()
+            number, self._start = self._start, self._start + 1
+        if op.first != FORGET_REFUSED:
+            returned = Returned(number, op.app, error.code, error.reason, message)
+            self._peer.tell(returned, len(message.payload))
+
+    def tell(self) -> None:
+        if self._numbered and self._taken:
+            self._peer.tell(Taken(self._start, self._taken))
+            self._start += self._taken
+            self._taken = 0
+
+
+class _SilentRun:
+    """Takes messages that nobody asked an answer for to their receiver's node."""
+
+    __slots__ = ("_forwarding", "_peer", "name")
+
+    def __init__(self, forwarding: Forwarding, peer: Peer) -> None:
+        self._forwarding = forwarding
+        self._peer = peer
+        self.name = peer.name
+
+    def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
+        self._forwarding.forward_run(self._peer, app, messages, RETURN_REFUSED)
+
+
+class _AskingRun:
+    """Takes messages that are a session's requests to their receiver's node."""
+
+    __slots__ = ("_forwarding", "_peer", "name", "requests", "session")
+
+    def __init__(self, forwarding: Forwarding, peer: Peer, answer: RequestAnswer) -> None:
+        self._forwarding = forwarding
+        self._peer = peer
+        self.name = peer.name
+        self.session = answer.session
+        self.requests = [answer.request]
+
+    def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
+        requests = self.requests
+        self._forwarding.forward_requests(self._peer, app, messages, self.session, requests)
+
+
+def _runs(messages: list[Message]) -> Iterator[list[Message]]:
+    """Messages in order, those to one receiver together, as many as a run may hold."""
+    start, to, size = 0, "", 0
+    for place, message in enumerate(messages):
+        if message.to != to or size >= RUN_BYTES_MAX or place - start >= RUN_MESSAGES_MAX:
+            if place > start:
+                yield messages[start:place]
+            start, to, size = place, message.to, 0
+        size += len(message.payload)
+    yield messages[start:]
+
+
+def _until_due(
+    pending: dict[int, Pending | PendingRun], now: float
+) -> Iterable[tuple[int, Pending | PendingRun]]:
     """Those whose time is over: all have the same limit, so the oldest are due first."""
     for number, one in pending.items():
         if one.due > now:

@@ -12,11 +12,11 @@ to many receivers on one node cost one write:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from chappe.errors import Overload, RequestError
-from chappe.hub.answer import Answer
+from chappe.hub.answer import Answer, RequestAnswer
 from chappe.message import Message
 from chappe.wire.node import (
     FORGET_REFUSED,
@@ -61,7 +61,11 @@ class Pending:
         if not self.nodes:
             self.answer.fail(error)
 
-    def take(self, nodes: int) -> None:
+    def one(self, number: int) -> Pending:
+        """The one of that number, which is all there is."""
+        return self
+
+    def take(self, number: int, nodes: int) -> None:
         """One of the nodes has taken it."""
         if self.nodes > 0:
             self.nodes = -1  # whatever the others say
@@ -71,6 +75,38 @@ class Pending:
     def open(self) -> bool:
         """Whether the verdict is still awaited."""
         return self.nodes > 0
+
+
+class PendingRun:
+    """A run of messages, all requests of one session, whose verdicts have not come."""
+
+    __slots__ = ("_answer", "_messages", "_requests", "due", "first")
+
+    def __init__(
+        self,
+        answer: Callable[[int, int], RequestAnswer],
+        requests: list[int],
+        messages: list[Message],
+        due: float,
+    ) -> None:
+        self.due = due
+        # The number of its first message; given with the link that it goes by.
+        self.first = 0
+        self._answer = answer
+        self._requests = requests
+        self._messages = messages
+
+    def one(self, number: int) -> Pending:
+        """The one of that number, on its own."""
+        return Pending(self._answer_of(number), 1, self.due)
+
+    def take(self, number: int, nodes: int) -> None:
+        """The node has taken the one of that number."""
+        self._answer_of(number).ok()
+
+    def _answer_of(self, number: int) -> RequestAnswer:
+        place = number - self.first
+        return self._answer(self._requests[place], self._messages[place].id)
 
 
 class Waker(Protocol):
@@ -111,7 +147,7 @@ class Peer:
         # Whether its connection table is known here, and the deltas of both sides.
         self.synced = False
         self.seq_in = self.seq_out = 0
-        self.pending: dict[int, Pending] = {}
+        self.pending: dict[int, Pending | PendingRun] = {}
         # The route of whoever is on this node only: one tuple for all of them.
         self.alone: tuple[Peer, ...] = (self,)
         self._waker = waker
@@ -169,24 +205,45 @@ class Peer:
         else:
             self.tell(FromHome(app, messages), size)
 
-    def forward(self, app: str, message: Message, pending: Pending | None) -> None:
+    def forward(self, app: str, message: Message, pending: Pending) -> None:
         """Send a message to a single receiver there; raises Overload when the link is full."""
-        number = self._admit(message, pending)
+        number = self._admit(pending)
         last = self._gathered[-1] if self._gathered else None
-        if (
-            last.__class__ is Forward
-            and last.app == app
-            and (last.first > 0) is (number > 0)
-            and last.first != FORGET_REFUSED
-        ):
+        if last.__class__ is Forward and last.app == app and last.first > 0:
             last.messages.append(message)
             self._grow(len(message.payload) + _OP_BYTES)
         else:
             self.tell(Forward(app, number, [message]), len(message.payload) + _OP_BYTES)
 
+    def forward_all(self, app: str, messages: list[Message], first: int = RETURN_REFUSED) -> None:
+        """Send messages for which there was room to a single receiver there; those that are not
+        numbered are returned if they are refused."""
+        size = sum([len(message.payload) for message in messages]) + _OP_BYTES * len(messages)
+        last = self._gathered[-1] if self._gathered else None
+        if (
+            last.__class__ is Forward
+            and last.app == app
+            and (last.first > 0) is (first > 0)
+            and last.first != FORGET_REFUSED
+        ):
+            last.messages += messages
+            self._grow(size)
+        else:
+            self.tell(Forward(app, first, messages), size)
+
+    def await_all(self, pending: PendingRun, count: int) -> int:
+        """Number a run of so many messages, whose verdicts are awaited from now on."""
+        first = pending.first = self._number
+        self._number = first + count
+        if count == 1:
+            self.pending[first] = pending
+        else:
+            self.pending.update(dict.fromkeys(range(first, first + count), pending))
+        return first
+
     def publish(self, app: str, message: Message, pending: Pending, *, forwarded: bool) -> None:
         """Send a message to a topic whose home is there; raises Overload when the link is full."""
-        number = self._admit(message, pending)
+        number = self._admit(pending)
         last = self._gathered[-1] if self._gathered else None
         if isinstance(last, ToHome) and last.app == app and last.forwarded is forwarded:
             last.messages.append(message)
@@ -195,15 +252,17 @@ class Peer:
             op = ToHome(app, number, [message], forwarded)
             self.tell(op, len(message.payload) + _OP_BYTES)
 
-    def _admit(self, message: Message, pending: Pending | None) -> int:
+    def check_room(self) -> None:
+        """Refuse more messages while the link is gone or full; raises Overload."""
         if not self.up:
             raise Overload("the link to the receiver's node has just gone")
         if self._bytes > self._bytes_max:
             raise Overload("the link to the receiver's node is full")
-        if pending is None:
-            return RETURN_REFUSED
         if len(self.pending) >= self._pending_max:
             raise Overload("too many verdicts of the receiver's node are awaited")
+
+    def _admit(self, pending: Pending) -> int:
+        self.check_room()
         number = self._number
         self._number = number + 1
         self.pending[number] = pending

@@ -19,7 +19,7 @@ from chappe.hub.session import Session
 from chappe.message import Message
 from chappe.wire.ops import Op, Presence, Reply, Send
 
-# What a send says to a queue only; written out where the hub's hot path asks.
+# What a send says to a queue only; written out where the hot path asks.
 _QUEUE_FIELDS = ("key", "headers", "tags", "delay_ms", "producer", "seq", "num")
 # What to do with addresses that are neither a user's nor an avatar's.
 _INSTEAD = {
@@ -66,19 +66,29 @@ class Users:
         if scope is not EVERYTHING and to not in scope:
             raise outside("send to", to)
         app, fanout = session.app, self._fanout
-        if to.startswith("queue:"):
+        if to not in app.endpoints and to.startswith("queue:"):
             self._send_to_queue(session, op)
             return
-        _refuse_queue_fields(op)
+        if (
+            op.key is not None
+            or op.headers is not None
+            or op.tags is not None
+            or op.delay_ms is not None
+            or op.producer is not None
+            or op.seq is not None
+            or op.num is not None
+        ):
+            _refuse_queue_fields(op)
         payload, binary = self._hub.take(session, op)
         message = Message(self._next_id(), session.address, to, self._hub.now_ms, payload, binary)
         # What may be sent may not be published: a run to a topic is not one to join here.
-        if (
-            to == fanout.to
-            and app is fanout.app
-            and fanout.promised
-            and not (fanout.foreign or (fanout.elsewhere and op.id is not None))
-        ):
+        joins = to == fanout.to and app is fanout.app and fanout.promised and not fanout.foreign
+        if joins and fanout.elsewhere:
+            joins = fanout.joins_elsewhere(session, op.id)
+            if joins:
+                fanout.add(message, session if op.id is None else None)
+                return
+        if joins:
             fanout.add(message, session)
         elif not self._deliver(app, message, session, op.id):
             return
@@ -105,8 +115,9 @@ class Users:
         else:
             answer = RequestAnswer(self._hub, sender, request, message.id)
         self.cluster.send(app, user, message, answer)
-        if self._fanout.elsewhere and self._fanout.to == to:
-            self._fanout.sender = sender  # more of the same need not be checked again
+        fanout = self._fanout
+        if fanout.elsewhere and fanout.to == to and request is None:
+            fanout.sender = sender  # more of the same need not be checked again
         return False
 
     def user_of(self, app: App, to: str) -> str:
@@ -139,17 +150,18 @@ class Users:
         if not self._put(app, message, receivers, (), None, foreign=True):
             raise Overload(f"the outbox of {to} is full")
 
-    def deliver_run_here(self, app: App, messages: list[Message]) -> None:
-        """Deliver what another node forwarded, all to one receiver and no more than a run may hold;
-        raises RequestError when none of it was taken."""
-        to = messages[0].to
-        receivers = app.endpoints.get(to) or app.endpoints.get(self.user_of(app, to))
-        if receivers is None:
-            raise Unreachable(f"{to} is not online")
-        if not any(self._outboxes.takes(receiver) for receiver in receivers):
-            raise Overload(f"the outbox of {to} is full")
-        self._fanout.begin(app, to, receivers, promised=True, foreign=True)
-        self._fanout.add_all(messages)
+    def deliver_run_here(self, app: App, messages: list[Message]) -> bool:
+        """Deliver what another node forwarded, all to one receiver and no more than a run may hold.
+
+        False when none of it was taken: its receiver is not here, or has room for a part at best.
+        """
+        to, fanout = messages[0].to, self._fanout
+        receivers = app.endpoints.get(to)
+        if receivers is None or not any(map(self._outboxes.takes, receivers)):
+            return False
+        fanout.begin(app, to, receivers, promised=True, foreign=True)
+        fanout.add_all(messages)
+        return True
 
     def _put(
         self,

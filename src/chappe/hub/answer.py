@@ -28,25 +28,25 @@ class Answer(Protocol):
 class RequestAnswer:
     """Answers the request of a session about one message."""
 
-    __slots__ = ("_hub", "_message", "_request", "_session")
+    __slots__ = ("_hub", "_message", "request", "session")
 
     def __init__(self, hub: Hub, session: Session, request: int, message: int) -> None:
         self._hub = hub
-        self._session = session
-        self._request = request
+        self.session = session
+        self.request = request
         self._message = message
 
     def ok(self, nodes: int | None = None) -> None:
-        session = self._session
+        session = self.session
         if nodes is None:
-            data = session.encoding.accepted(self._request, self._message)
+            data = session.encoding.accepted(self.request, self._message)
             self._hub.outboxes.put(session, data)
             return
         message = session.encoding.message_id(self._message)
-        self._hub.answer(session, Reply(id=self._request, ok=True, message=message, nodes=nodes))
+        self._hub.answer(session, Reply(id=self.request, ok=True, message=message, nodes=nodes))
 
     def fail(self, error: RequestError) -> None:
-        self._hub.refuse(self._session, self._request, error)
+        self._hub.refuse(self.session, self.request, error)
 
 
 class SilentAnswer:

@@ -38,6 +38,13 @@ class Relay(Protocol):
         ...
 
 
+class Asking(Protocol):
+    """Whose requests the messages of a run to a user elsewhere are, one for each."""
+
+    session: Session
+    requests: list[int]
+
+
 class FanOut:
     """The run that is being gathered.
 
@@ -53,6 +60,7 @@ class FanOut:
         "_relays",
         "_sessions",
         "app",
+        "asking",
         "elsewhere",
         "foreign",
         "messages",
@@ -71,6 +79,7 @@ class FanOut:
         self.nodes = 0
         self.foreign = False
         self.elsewhere = False
+        self.asking: Asking | None = None
         self.sender: Session | None = None
         self.app: App | None = None
         self.to = ""
@@ -87,12 +96,14 @@ class FanOut:
         relays: Collection[Relay] = (),
         foreign: bool = False,
         elsewhere: bool = False,
+        asking: Asking | None = None,
     ) -> None:
         """Start a run to these sessions and nodes, after ending the one before it.
 
         A foreign run came from another node, which knows of the others: messages of this node's own
-        sessions do not join it. One to a user elsewhere is no promise of this node yet: messages
-        that ask for an answer do not join it.
+        sessions do not join it. A run to a user elsewhere is no promise of this node: either all of
+        its messages are requests of one session, which the other node's verdict answers, or none is
+        a request.
         """
         if self.messages:
             self.settle()
@@ -106,6 +117,17 @@ class FanOut:
         self.nodes = len(relays) + bool(sessions)
         self.foreign = foreign
         self.elsewhere = elsewhere
+        self.asking = asking
+
+    def joins_elsewhere(self, session: Session, request: int | None) -> bool:
+        """Whether a message of a session may join a run to a user elsewhere; it has to, then."""
+        asking = self.asking
+        if request is None or asking is None:
+            return request is None and asking is None
+        if asking.session is session:
+            asking.requests.append(request)
+            return True
+        return False
 
     def add(self, message: Message, sender: Session | None) -> None:
         """Take a message to the run's address from a session whose right to send there was checked.
@@ -119,10 +141,9 @@ class FanOut:
             self.end()
 
     def add_all(self, messages: list[Message]) -> None:
-        """Take messages of another node to the run's address, no more than a run may hold."""
+        """Take messages to the run's address, no more than a run may hold; the run ends."""
         self.messages += messages
-        if len(self.messages) >= RUN_MESSAGES_MAX:
-            self.end()
+        self.end()
 
     def end(self) -> None:
         """End the run: what comes next begins another."""

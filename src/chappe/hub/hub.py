@@ -322,10 +322,11 @@ class Hub:
             self.begin_tick()
 
     def _end_tick(self) -> None:
-        self.ticking = False
         try:
             self.fanout.end()
         finally:
+            # What the last run brought belongs to this tick; what follows may need another.
+            self.ticking = False
             # Whatever is wrong with one run, everybody else's bytes go out.
             self.outboxes.flush()
         if self.on_tick is not None:
