@@ -140,6 +140,18 @@ def test_messages_with_and_without_a_request_arrive_in_the_order_they_were_sent(
     run(test)
 
 
+def test_a_message_to_a_list_does_not_overtake_those_to_one_of_it_before() -> None:
+    async def test(two: Two) -> None:
+        carol = two.rigs[1].endpoint("carol")
+        await two.settle()
+        two.alice.say(send("user:bob", 1), send(["user:carol", "user:bob"], 2), send("user:bob", 3))
+        await two.settle()
+        assert two.bob.got() == [1, 2, 3]
+        assert carol.got() == [2]
+
+    run(test)
+
+
 def test_two_sessions_that_write_to_one_user_elsewhere_each_get_their_own_answers() -> None:
     async def test(two: Two) -> None:
         carol = two.rigs[0].endpoint("carol")
