@@ -6,8 +6,11 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +22,7 @@ from chappe.endpoints.options import HookOptions
 from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import CloseCode, ErrorCode
 from chappe.hub.options import HubOptions
-from chappe.node.options import Access, NodeOptions, Tls
+from chappe.node.options import Access, NodeOptions, Tls, load_options
 from chappe.registry.options import RegistryOptions
 from chappe.wire.limits import Limits
 from chappe.wire.ops import CODES
@@ -91,28 +94,71 @@ def test_the_pages_hold_examples() -> None:
     assert len(PYTHON_BLOCKS) >= 3
 
 
-def test_the_polling_how_to_works_as_written(node: dict[str, str]) -> None:
+def curls(*, polling: bool) -> list[tuple[str, str, str | None]]:
+    """The requests of the how-to, in order: method, address and body."""
     lines = [line for block in blocks("docs/how-to.md", "sh") for line in block.splitlines()]
-    curls = [line.split("  #")[0] for line in lines if line.startswith("curl")]
-    assert len(curls) == 4
-    session = ""
-    answers = []
-    for curl in curls:
-        url, body = re.findall(r"curl -s (\S+) -d '(.*?)'", curl)[0]
-        url = here(url, node).replace("ID", session)
-        body = body.replace("ID", session).replace("20000", "0")
-        command = [sys.executable, "-c", _POST, url, body]
+    found = []
+    for line in lines:
+        if line.startswith("curl") and ("/v1/poll" in line) is polling:
+            method, url = re.findall(r"^curl -s (?:-X (\w+) )?'?([^' ]+)'?", line)[0]
+            body = re.findall(r"-d '(.*?)'", line)
+            found.append((method or ("POST" if body else "GET"), url, body[0] if body else None))
+    return found
+
+
+def answers(node: dict[str, str], requests: list[tuple[str, str, str | None]]) -> list[Any]:
+    """Make each request; what an answer says of ids stands in the following ones."""
+    said: list[Any] = []
+    session = message = ""
+    for method, url, text in requests:
+        body = (text or "").replace("ID", session).replace("MESSAGE", message)
+        body = body.replace("20000", "0")
+        command = [sys.executable, "-c", _ASK, method, here(url, node).replace("ID", session), body]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        answers.append(json.loads(done.stdout))
-        session = session or answers[0]["session"]
-    assert all(answer["ok"] for answer in answers)
-    assert answers[2]["messages"] == []
+        said.append(json.loads(done.stdout))
+        session = said[-1].get("session", session)
+        message = next((m["message"] for m in said[-1].get("messages", ())), message)
+    return said
 
 
-_POST = """
+_ASK = """
 import sys, urllib.request
-print(urllib.request.urlopen(sys.argv[1], sys.argv[2].encode()).read().decode())
+method, url, body = sys.argv[1:]
+request = urllib.request.Request(url, body.encode() or None, method=method)
+print(urllib.request.urlopen(request).read().decode())
 """
+
+
+def test_the_polling_how_to_works_as_written(node: dict[str, str]) -> None:
+    requests = curls(polling=True)
+    assert len(requests) == 4
+    said = answers(node, requests)
+    assert all(answer["ok"] for answer in said)
+    assert said[2]["messages"] == []
+
+
+def test_the_other_requests_of_the_how_to_work_as_written(node: dict[str, str]) -> None:
+    requests = curls(polling=False)
+    assert len(requests) >= 10
+    assert all(answer["ok"] for answer in answers(node, requests))
+
+
+def config_files() -> list[str]:
+    (manifest,) = blocks("docs/how-to.md", "yaml")
+    (mounted,) = re.findall(r"chappe.toml: \|\n((?:    .*\n|\n)+)", manifest)
+    return [*blocks("docs/how-to.md", "toml"), textwrap.dedent(mounted)]
+
+
+@pytest.mark.parametrize("text", config_files())
+def test_a_config_file_of_the_how_to_is_understood(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "chappe.toml"
+    file.write_text(text)
+    place = {"CHAPPE_CLUSTER_ADVERTISE": "10.0.0.7"} if "kubernetes:" in text else {}
+    values = tomllib.loads(text)
+    keys = [{"id": "k", "file": "f"}]
+    flags = {} if "keys" in values.get("access", {}) else {"access.keys": keys}
+    options = load_options(file, place, flags)
+    assert options.access.keys
 
 
 def test_every_op_is_in_the_reference_with_its_code_and_fields() -> None:
