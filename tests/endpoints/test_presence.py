@@ -183,6 +183,31 @@ def test_what_is_heard_from_a_new_neighbour_is_no_news_except_of_the_gone(timer)
     assert watch.told.events == [("gone", "user:bob"), ("came", "user:bob")]
 
 
+def test_who_told_that_a_user_is_gone_tells_that_it_is_back_even_if_the_home_is_another(timer):
+    # A partition: the user and the home of its address are on the other side.
+    here, home = Watch(timer), Watch(timer)
+    home.online("a", "user:bob")
+    here.offline("a", "user:bob")
+    timer.move_to(GRACE_S)
+    assert here.told.events == [("gone", "user:bob")]
+    here.home = False  # it is over, and what the other side says of its users is no news to it
+    here.online("a", "user:bob", news=False)
+    assert here.told.events == [("gone", "user:bob"), ("came", "user:bob")]
+    assert home.told.events == [("came", "user:bob")]
+
+
+def test_an_heir_that_told_tells_of_the_return(timer):
+    heir = Watch(timer, home=False)
+    heir.offline("a", "user:bob")
+    timer.move_to(GRACE_S)
+    heir.home = True  # the home died
+    timer.move_to(GRACE_S + TAKEOVER_S)
+    assert heir.told.events == [("gone", "user:bob")]
+    heir.home = False
+    heir.online("a", "user:bob", news=False)
+    assert heir.told.events == [("gone", "user:bob"), ("came", "user:bob")]
+
+
 def test_a_crowd_that_leaves_is_bounded_and_told_of_early_rather_than_never(timer):
     watch = Watch(timer, users_max=10)
     for number in range(15):

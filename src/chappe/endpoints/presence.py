@@ -99,8 +99,10 @@ class Presence:
         self._leaving: OrderedDict[_Key, tuple[float, int]] = OrderedDict()
         # What another node should have told; the first is due first.
         self._untold: OrderedDict[_Key, tuple[float, Transition]] = OrderedDict()
-        # Who was found gone, so that their return is news however it is heard of.
-        self._gone: OrderedDict[_Key, None] = OrderedDict()
+        # Who was found gone, so that their return is news however it is heard of; and whether it
+        # was this node that told: then it tells of the return as well, since a home that was cut
+        # off with the user never took it for gone.
+        self._gone: OrderedDict[_Key, bool] = OrderedDict()
         self._alarm: Handle | None = None
         self._alarm_at = 0.0
 
@@ -119,10 +121,9 @@ class Presence:
         key = (app, address)
         if self._leaving.pop(key, None) is not None:
             return
-        was_gone = key in self._gone
-        self._gone.pop(key, None)
-        if news or was_gone:
-            self._decide("came", key, self._at(at_ms))
+        told = self._gone.pop(key, None)
+        if news or told is not None:
+            self._decide("came", key, self._at(at_ms), mine=bool(told))
 
     def offline(self, app: str, address: str, *, at_ms: int | None = None) -> None:
         """An address lost its last session in the cluster.
@@ -150,12 +151,12 @@ class Presence:
 
     def _leave(self, key: _Key) -> None:
         _, at_ms = self._leaving.pop(key)
-        self._gone[key] = None
+        self._gone[key] = False
         if len(self._gone) > self._options.users_max:
             del self._gone[next(iter(self._gone))]
         self._decide("gone", key, at_ms)
 
-    def _decide(self, event: Event, key: _Key, at_ms: int) -> None:
+    def _decide(self, event: Event, key: _Key, at_ms: int, *, mine: bool = False) -> None:
         # What was not told before is not worth telling after this.
         self._untold.pop(key, None)
         # Between two of a kind lies the grace time, so a number of such spans tells them apart, and
@@ -163,7 +164,7 @@ class Presence:
         span = at_ms // max(1, round(self._options.grace_s * 1000))
         app, address = key
         transition = Transition(event, _id_of(event, app, address, span), app, address, at_ms)
-        if self._is_home(app, address):
+        if mine or self._is_home(app, address):
             self._tell(transition)
             return
         if len(self._untold) >= self._options.users_max:
@@ -172,6 +173,9 @@ class Presence:
         self._set_alarm()
 
     def _tell(self, transition: Transition) -> None:
+        key = (transition.app, transition.address)
+        if key in self._gone:
+            self._gone[key] = True
         if transition.event == "gone":
             self._recorder.user_gone(transition.app, transition.address)
         else:
