@@ -98,10 +98,10 @@ class GoodDay:
 
     def _check_jobs(self, world: ClusterWorld) -> None:
         taken = {int(deed.to) for deed in world.deeds if deed.kind in ("ack", "nack")}
-        for deed in world.deeds:
-            if deed.kind == "enqueue" and deed.outcome == "ok":
-                if deed.invoked > world.healed_at or not world.queue_moved:
-                    assert int(deed.result) in taken, f"{deed} was accepted, and is lost"
+        accepted = [d for d in world.deeds if d.kind == "enqueue" and d.outcome == "ok"]
+        for deed in accepted:
+            if deed.invoked > world.healed_at or not world.queue_crashed:
+                assert int(deed.result) in taken, f"{deed} was accepted, and is lost"
 
     async def bounce_and_leave(self, leaving: list[Device]) -> None:
         """H8: whoever leaves is told to be gone, whoever comes back in time is not."""

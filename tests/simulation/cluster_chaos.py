@@ -68,17 +68,37 @@ class Chaos:
         self._cut.clear()
 
     def _strike(self, kind: str) -> None:
-        world, random = self._world, self._random
-        names = sorted(name for name, node in world.nodes.items() if node.up)
-        world.trace.record("strike", what=kind)
-        one = random.choice(names)
+        names = sorted(name for name, node in self._world.nodes.items() if node.up)
+        self._world.trace.record("strike", what=kind)
+        one = self._random.choice(names)
+        if kind in ("halves", "one-way", "slow", "client", "reset", "heal"):
+            self._break_network(kind, one, names)
+        else:
+            self._break_node(kind, one, names)
+
+    def _break_network(self, kind: str, one: str, names: list[str]) -> None:
+        network, random = self._world.network, self._random
         match kind:
             case "halves":
                 side = set(random.sample(names, random.randint(1, max(1, len(names) // 2))))
-                world.network.partition(sorted(side), [n for n in names if n not in side])
+                network.partition(sorted(side), [n for n in names if n not in side])
             case "one-way":
                 others = [name for name in names if name != one]
-                world.network.partition([one], others[:2], both_ways=False)
+                network.partition([one], others[:2], both_ways=False)
+            case "slow":
+                for other in names:
+                    network.link(one, other).faults = SLOW
+            case "client":
+                device = random.choice(self._world.devices)
+                network.partition([device.name], some_of(random, names))
+            case "reset" if network.streams:
+                network.reset(random.choice(list(network.streams)))
+            case "heal":
+                self._heal()
+
+    def _break_node(self, kind: str, one: str, names: list[str]) -> None:
+        world, random = self._world, self._random
+        match kind:
             case "registry":
                 world.registry.cut(one)
                 self._cut.add(one)
@@ -87,21 +107,10 @@ class Chaos:
                 self._later(self._restart(one, random.expovariate(0.1)))
             case "pause":
                 self._later(self._pause(one, random.uniform(1, 30)))
-            case "slow":
-                for other in names:
-                    world.network.link(one, other).faults = SLOW
-            case "reset" if world.network.streams:
-                world.network.reset(random.choice(list(world.network.streams)))
             case "leave" if len(names) > 2:
                 self._later(self._leave(one, random.expovariate(0.1)))
             case "join" if len(world.machines) < NODES_MAX:
-                world.add_machine(len(world.machines))
-                self._later(self._restart(f"n{len(world.machines) - 1}", 0))
-            case "client":
-                device = random.choice(world.devices)
-                world.network.partition([device.name], some_of(random, names))
-            case "heal":
-                self._heal()
+                self._later(self._restart(world.add_machine(len(world.machines)), 0))
 
     def _later(self, repair: object) -> None:
         task: asyncio.Task[None] = self._world.loop.create_task(repair)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from chappe.client import Dropped
 from tests.simulation.cluster_person import ACK_TIMEOUT_S, KEPT, QUEUE, Deed, Device
@@ -103,7 +104,7 @@ def check_jobs(world: ClusterWorld) -> None:
         times.sort()
         after = [at for at, _ in times if message in done and at > done[message]]
         assert not after, f"{message} was done at {done[message]}, and came again at {after}"
-        for (at, session), (again, _) in zip(times, times[1:], strict=False):
+        for (at, session), (again, _) in pairwise(times):
             assert _was_free(world, message, session, at, again), (
                 f"{message} was given to {session} at {at}, and again at {again}"
             )

@@ -61,7 +61,7 @@ class Machine:
 class SimulatedNeighbourhood(Neighbourhood):
     """A node's place among others, with the simulation's randomness."""
 
-    entropy = staticmethod(lambda size: bytes(size))
+    entropy = staticmethod(bytes)
     random: Random
 
     def _make_mesh(self, place: Place, rng: object) -> Mesh:
@@ -91,6 +91,8 @@ class SimulatedNode:
         self.run = run
         self.process = Process(f"{self.name}/{run}")
         self.up = False
+        # All that ever came up.
+        self.links: list[Link] = []
         self.recorder = NodeRecorder(world.truth, self)
         self.options = NodeOptions(
             dev=True,
@@ -148,13 +150,17 @@ class SimulatedNode:
         )
         here.presence._hook = self.recorder
         self.cluster = here.cluster
-        down = self.cluster.link_down
+        up, down = self.cluster.link_up, self.cluster.link_down
+
+        def link_up(link: Link) -> None:
+            self.links.append(link)
+            up(link)
 
         def link_down(link: Link, reason: str) -> None:
             world.truth.downs.append((world.loop.time(), self.name, link.name))
             down(link, reason)
 
-        self.cluster.link_down = link_down
+        self.cluster.link_up, self.cluster.link_down = link_up, link_down
         return here
 
     async def drain(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +92,9 @@ class Device:
                 rng=jitter,
                 as_=self.user,
                 options=OPTIONS,
-                on_notice=self._notice,
             )
+            # At once, not in the next turn: what came before it is then known.
+            self.client._connection.tell = self._notice
             try:
                 await self.client.open()
                 break
@@ -193,10 +195,8 @@ class Device:
         return deed
 
     def _post(self, to: str) -> None:
-        try:
+        with suppress(Overload, ConnectionClosed):
             self.client.post(to, self.word())
-        except (Overload, ConnectionClosed):
-            pass
 
     async def consume(self) -> None:
         """Take jobs: most are done, some handed back, some kept for too long."""

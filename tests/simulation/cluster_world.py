@@ -9,15 +9,17 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
+from structlog.testing import capture_logs
+
 from chappe.cluster.link import Link, LinkState
 from chappe.registry.memory import MemoryRegistry
-from chappe.simulation import Simulation, SimulatedClock
+from chappe.simulation import SimulatedClock, Simulation
 from chappe.store.memory import MemoryStore
 from tests.simulation.cluster_calm import GoodDay
 from tests.simulation.cluster_chaos import Chaos
 from tests.simulation.cluster_node import LINK, Machine, SimulatedNode
 from tests.simulation.cluster_person import ACK_TIMEOUT_S, KEPT, QUEUE, Deed, Device
-from tests.simulation.cluster_truth import Truth
+from tests.simulation.cluster_truth import APP, Truth
 from tests.simulation.workload import draw_faults
 
 TROUBLE_S = 60.0
@@ -31,13 +33,15 @@ AVATARS = {"avatar:a1": "user:u1", "avatar:a2": "user:u2"}
 _AGAIN = 0.05
 _REMEMBERED_FRAMES = 3
 _LOOKS = 3
+# Ten times what a run takes: more is going round in circles.
+STEPS_MAX = 600_000
 
 
 class ClusterWorld:
     """Machines with nodes, devices with clients, and bad luck."""
 
     def __init__(self, seed: int) -> None:
-        self.simulation = Simulation(seed)
+        self.simulation = Simulation(seed, steps_max=STEPS_MAX)
         self.loop = self.simulation.loop
         self.network = self.simulation.network
         self.trace = self.simulation.trace
@@ -46,12 +50,14 @@ class ClusterWorld:
         self.machines: dict[str, Machine] = {}
         # The newest run on each machine that has one.
         self.nodes: dict[str, SimulatedNode] = {}
-        self.runs = 0
+        self.all_nodes: list[SimulatedNode] = []
         self.devices: list[Device] = []
         self.deeds: list[Deed] = []
         self.addresses = [*dict.fromkeys(DEVICES), *AVATARS, "user:nobody"]
         self.quiet = False
         self.healed_at = 0.0
+        # Whether a node that had the queue has crashed: what was in it is lost then.
+        self.queue_crashed = False
         # Told by whoever knows how tables should look like: what is wrong with them.
         self.differences: Callable[[ClusterWorld], list[str]] = lambda world: []
 
@@ -60,6 +66,7 @@ class ClusterWorld:
             # picows draws the key of its handshake from the operating system.
             stack.enter_context(patch("os.urandom", self.simulation.entropy))
             stack.enter_context(self._repeated_frames())
+            stack.enter_context(capture_logs())
             self.simulation.run(self._live())
         return self
 
@@ -103,9 +110,9 @@ class ClusterWorld:
 
     def start(self, name: str) -> asyncio.Task[None]:
         """Start a node on a machine that has none."""
-        self.runs += 1
-        node = self.nodes[name] = SimulatedNode(self, self.machines[name], self.runs)
-        self.trace.record("start", node=name, run=self.runs)
+        node = self.nodes[name] = SimulatedNode(self, self.machines[name], len(self.all_nodes))
+        self.all_nodes.append(node)
+        self.trace.record("start", node=name, run=node.run)
         return self.network.on_host(name, node.start(), process=node.process)
 
     def drain(self, name: str) -> asyncio.Task[None]:
@@ -117,6 +124,7 @@ class ClusterWorld:
     def crash(self, name: str, *, power: bool) -> None:
         """End a node at once: with its machine's power, or alone, so that its kernel says so."""
         node = self.nodes.pop(name)
+        self.queue_crashed |= node.up and node.application.queues.get(APP, QUEUE) is not None
         self.loop.stop_process(node.process)
         self.truth.crashed(name)
         if power:
@@ -177,8 +185,3 @@ class ClusterWorld:
     def user_of(self, address: str) -> str:
         """The user at a user's or an avatar's address."""
         return AVATARS.get(address, address)
-
-    @property
-    def queue_moved(self) -> bool:
-        """Whether the queue was ever given to another node, or its node ended."""
-        return True
