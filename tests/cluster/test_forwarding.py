@@ -1,248 +1,537 @@
-"""Forwarding: runs of messages to users on another node, and the verdicts that come back."""
+"""Forwarding: messages to users on other nodes, and every way their verdicts may come (H11, H12)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from chappe.cluster.cluster import Cluster
+from chappe.cluster import forwarding as module
+from chappe.cluster.forwarding import MISSING_S
+from chappe.errors import ErrorCode
 from chappe.hub.options import HubOptions
-from chappe.wire.node import Forward, decode_node_ops
-from chappe.wire.ops import Delivery, Reply, Subscribe
-from tests.hub.rig import Endpoint, Rig, payload_of, publish, send
+from chappe.message import Message
+from chappe.wire.node import FORGET_REFUSED, Find, Forward, Found, Returned, Taken
+from chappe.wire.ops import Presence
+from tests.cluster.hamlet import APP, Hamlet, Node, narrow
+from tests.hub.rig import Endpoint, send
+
+TIMEOUT_S = 5.0
 
 
-class Wire:
-    """One end of a link whose other end is in the same process; it can be held, and cut."""
-
-    paused = False
-
-    def __init__(self, name: str, here: Cluster) -> None:
-        self.name = name
-        self.here = here
-        self.other: Wire
-        self.held: list[bytes] | None = None
-        self.written: list[bytes] = []
-
-    def write(self, body: bytes) -> None:
-        self.written.append(body)
-        if self.held is not None:
-            self.held.append(body)
-        else:
-            self.other.here.received(self.other, [body])  # type: ignore[arg-type]
-
-    def reset(self, reason: str) -> None:
-        raise AssertionError(reason)
+def pair(**options: Any) -> tuple[Hamlet, Endpoint, Endpoint]:
+    """Alice on one node, bob on another, who know of each other."""
+    hamlet = Hamlet("a", "b", **options)
+    alice, bob = hamlet["a"].user("alice"), hamlet["b"].user("bob")
+    hamlet.settle()
+    return hamlet, alice, bob
 
 
-class Two:
-    """Two nodes with one link: Alice is on the first, Bob on the second."""
-
-    def __init__(self, options: HubOptions | None = None) -> None:
-        self.rigs = [Rig(options=options), Rig(options=options)]
-        loop = asyncio.get_running_loop()
-        self.clusters = [
-            Cluster(hub=rig.hub, application=rig.application, loop=loop, name=name)
-            for rig, name in zip(self.rigs, ("one", "two"), strict=True)
-        ]
-        self.wires = [Wire("two", self.clusters[0]), Wire("one", self.clusters[1])]
-        self.wires[0].other, self.wires[1].other = self.wires[1], self.wires[0]
-        for cluster in self.clusters:
-            cluster.start()
-        for wire in self.wires:
-            wire.here.link_up(wire)  # type: ignore[arg-type]
-        self.alice = self.rigs[0].endpoint("alice")
-        self.bob = self.rigs[1].endpoint("bob")
-
-    async def settle(self) -> None:
-        while any(rig.hub.ticking for rig in self.rigs):
-            for rig in self.rigs:
-                await rig.tick()
-
-    def stop(self) -> None:
-        for cluster in self.clusters:
-            cluster.stop()
-
-    def cut(self) -> None:
-        for wire in self.wires:
-            wire.here.link_down(wire, "cut")  # type: ignore[arg-type]
+def verdict(reply: Any) -> tuple[bool, str | None, str | None]:
+    return reply.ok, reply.error, reply.outcome
 
 
-def run(test: Callable[[Two], Awaitable[None]], options: HubOptions | None = None) -> None:
-    async def main() -> None:
-        two = Two(options)
-        try:
-            await two.settle()
-            await test(two)
-        finally:
-            two.stop()
-
-    asyncio.run(main())
+def pending(node: Node) -> int:
+    return sum(len(peer.pending) for peer in node.cluster.peers)
 
 
-def replies(endpoint: Endpoint) -> list[tuple[int, bool]]:
-    return [(op.id, op.ok) for op in endpoint.heard() if isinstance(op, Reply)]
+def of_kind(ops: list[Any], kind: type) -> list[Any]:
+    return [op for op in ops if isinstance(op, kind)]
 
 
-def forwards(wire: Wire) -> list[list[Any]]:
-    """The payloads of each forward that went over a link."""
-    ops = [op for body in wire.written for op in decode_node_ops(body)]
-    return [[m.payload for m in op.messages] for op in ops if isinstance(op, Forward)]
+def test_what_is_taken_there_is_ok_here_and_not_before() -> None:  # H5
+    hamlet, alice, bob = pair()
+    hamlet.hold("b", "a")
+    alice.say(send("user:bob", "hello", id=1))
+    hamlet.settle()
+    assert bob.got() == ["hello"]
+    assert alice.heard() == []
+    assert pending(hamlet["a"]) == 1
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert verdict(alice.reply()) == (True, None, None)
+    assert pending(hamlet["a"]) == 0
 
 
-def test_what_one_read_brings_for_a_user_elsewhere_travels_as_one_forward() -> None:
-    async def test(two: Two) -> None:
-        two.wires[0].written.clear()
-        two.alice.say(*[send("user:bob", n) for n in range(50)])
-        await two.settle()
-        assert two.bob.got() == list(range(50))
-        assert [len(one) for one in forwards(two.wires[0])] == [50]
-
-    run(test)
-
-
-def test_each_request_of_a_pipeline_is_answered_once_the_other_node_has_taken_it() -> None:
-    async def test(two: Two) -> None:  # H5
-        two.wires[0].held = []
-        two.alice.say(*[send("user:bob", n, id=n) for n in range(1, 51)])
-        await two.settle()
-        assert replies(two.alice) == []
-        held, two.wires[0].held = two.wires[0].held, None
-        for body in held:
-            two.wires[1].here.received(two.wires[1], [body])  # type: ignore[arg-type]
-        await two.settle()
-        assert two.bob.got() == list(range(1, 51))
-        assert replies(two.alice) == [(n, True) for n in range(1, 51)]
-        assert two.clusters[0].peers[0].pending == {}
-
-    run(test)
+def test_many_come_in_order_and_their_verdicts_come_together() -> None:
+    hamlet, alice, bob = pair()
+    hamlet.hold("b", "a")
+    for n in range(50):
+        alice.say(send("user:bob", n, id=n))
+    for n in range(50, 100):
+        alice.say(send("user:bob", n))
+    hamlet.settle()
+    assert bob.got() == list(range(100))
+    taken = of_kind(hamlet.said("b", "a"), Taken)
+    assert sum(op.count for op in taken) == 50
+    assert len(taken) <= 2
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert sorted(reply.id for reply in alice.heard() if reply.ok) == list(range(50))
 
 
-def test_messages_with_and_without_a_request_arrive_in_the_order_they_were_sent() -> None:
-    async def test(two: Two) -> None:
-        carol = two.rigs[1].endpoint("carol")
-        await two.settle()
-        ops = [
-            send(f"user:{to}", n, id=n + 1 if asks else None)
-            for n, (to, asks) in enumerate(
-                [("bob", 0), ("bob", 1), ("bob", 1), ("carol", 1), ("bob", 0), ("carol", 0)] * 5
-            )
-        ]
-        two.alice.say(*ops)
-        await two.settle()
-        assert two.bob.got() == [n for n in range(30) if n % 6 in (0, 1, 2, 4)]
-        assert carol.got() == [n for n in range(30) if n % 6 in (3, 5)]
-        assert replies(two.alice) == [(n + 1, True) for n in range(30) if n % 6 in (1, 2, 3)]
-
-    run(test)
-
-
-def test_a_message_to_a_list_does_not_overtake_those_to_one_of_it_before() -> None:
-    async def test(two: Two) -> None:
-        carol = two.rigs[1].endpoint("carol")
-        await two.settle()
-        two.alice.say(send("user:bob", 1), send(["user:carol", "user:bob"], 2), send("user:bob", 3))
-        await two.settle()
-        assert two.bob.got() == [1, 2, 3]
-        assert carol.got() == [2]
-
-    run(test)
+def test_each_gets_its_own_verdict_when_some_are_refused() -> None:
+    hamlet, alice, _ = pair()
+    hamlet["b"].user("carol")
+    hamlet.settle()
+    b = hamlet["b"]
+    (carol,) = b.app.endpoints.get("user:carol")
+    hamlet.hold("a", "b")
+    for n in range(9):
+        alice.say(send(("user:bob", "user:carol", "user:bob")[n % 3], n, id=n))
+    hamlet.settle()
+    b.hub.lost(carol)
+    hamlet.release("a", "b")
+    hamlet.settle()
+    replies = {reply.id: verdict(reply) for reply in alice.heard()}
+    assert replies == {
+        n: (False, "unreachable", None) if n % 3 == 1 else (True, None, None) for n in range(9)
+    }
 
 
-def test_two_sessions_that_write_to_one_user_elsewhere_each_get_their_own_answers() -> None:
-    async def test(two: Two) -> None:
-        carol = two.rigs[0].endpoint("carol")
-        await two.settle()
-        two.alice.say(send("user:bob", "a", id=7))
-        carol.say(send("user:bob", "c", id=9))
-        two.alice.say(send("user:bob", "b", id=8))
-        await two.settle()
-        assert two.bob.got() == ["a", "c", "b"]
-        assert replies(two.alice) == [(7, True), (8, True)]
-        assert replies(carol) == [(9, True)]
-
-    run(test)
-
-
-def test_a_message_to_a_topic_does_not_overtake_those_to_a_user_before_it() -> None:
-    async def test(two: Two) -> None:
-        topic = next(
-            f"topic:{n}" for n in range(99) if two.clusters[1].is_home("default", f"topic:{n}")
-        )
-        two.bob.say(Subscribe(to=topic))
-        two.alice.say(send("user:bob", 1), publish(topic, 2), send("user:bob", 3))
-        await two.settle()
-        assert two.bob.got() == [1, 2, 3]
-
-    run(test)
+def test_a_stale_route_is_deleted_and_its_user_looked_for_once_more() -> None:  # H11
+    hamlet = Hamlet(*"abc")
+    a, b, c = (hamlet[name] for name in "abc")
+    alice, on_b = a.user("alice"), b.user("bob")
+    hamlet.settle()
+    # Bob moves from b to c, of which a has not heard.
+    hamlet.hold("b", "a")
+    hamlet.hold("c", "a")
+    b.leave(on_b)
+    bob = c.user("bob")
+    hamlet.settle()
+    alice.say(send("user:bob", 1, id=1))
+    hamlet.settle()
+    hamlet.release("b", "a")
+    hamlet.release("c", "a")
+    hamlet.settle()
+    assert verdict(alice.reply()) == (True, None, None)
+    assert bob.got() == [1]
 
 
-@pytest.mark.parametrize("asks", [True, False])
-def test_whoever_has_left_is_not_answered_ok_for(asks: bool) -> None:
-    async def test(two: Two) -> None:  # H11
-        two.wires[1].held = []  # the first node does not hear that Bob has left
-        two.rigs[1].hub.lost(two.bob.session)
-        await two.settle()
-        two.alice.say(*[send("user:bob", n, id=n if asks else None) for n in (1, 2, 3)])
-        await two.settle()
-        while two.wires[1].held:
-            body = two.wires[1].held.pop(0)
-            two.wires[0].here.received(two.wires[0], [body])  # type: ignore[arg-type]
-            await two.settle()
-        answers = [op for op in two.alice.heard() if isinstance(op, Reply)]
-        assert [(a.id, a.error) for a in answers] == (
-            [(n, "unreachable") for n in (1, 2, 3)] if asks else []
-        )
-        assert two.rigs[0].recorder.refusals["unreachable"] == 3  # type: ignore[attr-defined]
-
-    run(test)
+def test_what_nobody_waits_for_follows_its_user_too() -> None:  # H11
+    hamlet = Hamlet(*"abc")
+    a, b, c = (hamlet[name] for name in "abc")
+    alice, on_b = a.user("alice"), b.user("bob")
+    hamlet.settle()
+    hamlet.hold("b", "a")
+    hamlet.hold("c", "a")
+    b.leave(on_b)
+    bob = c.user("bob")
+    alice.say(*(send("user:bob", n) for n in range(3)))
+    hamlet.settle()
+    hamlet.release("c", "a")
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert sorted(bob.got()) == [0, 1, 2]
+    assert alice.heard() == []
 
 
-def test_a_run_that_fits_in_part_is_taken_in_part_and_the_rest_refused() -> None:
-    async def test(two: Two) -> None:  # what was answered ok is there, what was not is not
-        two.rigs[1].hub.pause(two.bob.session)
-        two.alice.say(*[send("user:bob", "x" * 4000, id=n) for n in range(1, 11)])
-        await two.settle()
-        answers = [op for op in two.alice.heard() if isinstance(op, Reply)]
-        taken = [a.id for a in answers if a.ok]
-        assert taken == list(range(1, len(taken) + 1))
-        assert 0 < len(taken) < 10
-        assert [a.error for a in answers if not a.ok] == ["overload"] * (10 - len(taken))
-        two.rigs[1].hub.resume(two.bob.session)
-        await two.settle()
-        deliveries = [op for op in two.bob.heard() if isinstance(op, Delivery)]
-        assert [len(payload_of(op)) for op in deliveries] == [4000] * len(taken)
-
-    run(test, HubOptions(outbox_bytes_max=16_384))
-
-
-def test_a_link_that_goes_with_requests_on_it_leaves_their_outcome_unknown() -> None:
-    async def test(two: Two) -> None:
-        two.wires[0].held = []
-        two.alice.say(*[send("user:bob", n, id=n) for n in (1, 2, 3)])
-        await two.settle()
-        two.cut()
-        await two.settle()
-        answers = [op for op in two.alice.heard() if isinstance(op, Reply)]
-        assert [(a.id, a.error, a.outcome) for a in answers] == [
-            (n, "overload", "unknown") for n in (1, 2, 3)
-        ]
-
-    run(test)
+def test_a_route_that_is_stale_and_nobody_else_is_unreachable_and_forgotten() -> None:
+    hamlet, alice, bob = pair()
+    hamlet.hold("b", "a")
+    hamlet["b"].leave(bob)
+    hamlet.settle()
+    alice.say(send("user:bob", 1, id=1), send("user:bob", 2))
+    hamlet.settle()
+    # The news that bob left was held, and comes behind nothing: only the refusal tells.
+    end = hamlet.end("b", "a")
+    news = end.frames.popleft()
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert verdict(alice.reply()) == (False, "unreachable", None)
+    assert "user:bob" not in hamlet["a"].app.routes
+    assert hamlet["a"].recorder.refusals[ErrorCode.UNREACHABLE] == 2
+    assert news
 
 
-def test_what_was_gathered_when_the_link_went_is_surely_not_taken() -> None:
-    async def test(two: Two) -> None:
-        two.alice.say(send("user:bob", 1, id=1))
-        two.alice.say(send("user:bob", 2, id=2))
-        two.cut()  # within the tick: nothing was written
-        await two.settle()
-        answers = [op for op in two.alice.heard() if isinstance(op, Reply)]
-        assert [(a.id, a.error, a.outcome) for a in answers] == [
-            (n, "unreachable", None) for n in (1, 2)
-        ]
+def test_a_refusal_for_want_of_room_does_not_end_a_route() -> None:
+    hamlet, alice, bob = pair(hub=HubOptions(outbox_bytes_max=3000))
+    hamlet["b"].hub.pause(bob.session)
+    replies = [hamlet.ask(alice, send("user:bob", "x" * 1000, id=n)) for n in range(4)]
+    assert [verdict(reply)[:2] for reply in replies][-1] == (False, "overload")
+    assert replies[0].ok
+    assert replies[-1].outcome is None  # it was refused for certain
+    assert "user:bob" in hamlet["a"].app.routes
+    assert hamlet["a"].cluster.forwarding.finds == 0
 
-    run(test)
+
+def test_on_two_nodes_one_that_takes_it_is_enough() -> None:  # H13
+    hamlet = Hamlet(*"abc", hub=HubOptions(outbox_bytes_max=1000))
+    a, b, c = (hamlet[name] for name in "abc")
+    alice, on_b, on_c = a.user("alice"), b.user("bob"), c.user("bob")
+    hamlet.settle()
+    assert hamlet.ask(alice, send("user:bob", 1, id=1)).ok
+    assert on_b.got() == on_c.got() == [1]
+    b.hub.pause(on_b.session)
+    for _ in range(2):
+        assert hamlet.ask(alice, send("user:bob", "x" * 700, id=2)).ok
+    assert len(on_c.got()) == 2
+    c.hub.pause(on_c.session)
+    hamlet.ask(alice, send("user:bob", "x" * 700, id=3))
+    reply = hamlet.ask(alice, send("user:bob", "x" * 700, id=4))
+    assert verdict(reply) == (False, "overload", None)
+    assert pending(a) == 0
+
+
+def test_who_is_here_and_there_gets_it_on_both_and_is_answered_at_once() -> None:  # H13
+    hamlet, alice, bob = pair()
+    here = hamlet["a"].user("bob")
+    hamlet.hold("b", "a")
+    alice.say(send("user:bob", 1, id=1))
+    hamlet.settle()
+    assert verdict(alice.reply()) == (True, None, None)
+    assert here.got() == bob.got() == [1]
+    # The copy for the other device asks for nothing back, refused or not.
+    hamlet["b"].leave(bob)
+    alice.say(send("user:bob", 2, id=2))
+    hamlet.tick()
+    (op,) = of_kind(hamlet.said("a", "b"), Forward)
+    assert op.first == FORGET_REFUSED
+    hamlet.settle()
+    assert of_kind(hamlet.said("b", "a"), Returned) == []
+    assert alice.reply().ok
+
+
+def test_without_a_verdict_in_time_the_outcome_is_unknown_and_the_late_one_ignored() -> None:  # H12
+    hamlet, alice, bob = pair()
+    hamlet.hold("b", "a")
+    alice.say(send("user:bob", 1, id=1))
+    hamlet.settle()
+    hamlet.later(TIMEOUT_S - 1)
+    assert alice.heard() == []
+    alice.say(send("user:bob", 2, id=2))
+    hamlet.settle()
+    hamlet.later(1.5)
+    assert [(reply.id, *verdict(reply)) for reply in alice.heard()] == [
+        (1, False, "overload", "unknown")
+    ]
+    assert pending(hamlet["a"]) == 1
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert [(reply.id, reply.ok) for reply in alice.heard()] == [(2, True)]
+    assert bob.got() == [1, 2]
+    # A refusal that comes late is as late.
+    forwarded = Message(9, "user:alice", "user:bob", 1, b"1")
+    hamlet.forge("b", "a", Returned(1, APP, "unreachable", "gone", forwarded))
+    hamlet.settle()
+    assert alice.heard() == []
+    assert "user:bob" in hamlet["a"].app.routes
+
+
+def test_when_a_node_goes_what_it_had_is_unknown_and_what_it_never_got_is_not() -> None:
+    hamlet, alice, bob = pair()
+    hamlet.hold("b", "a")
+    alice.say(send("user:bob", 1, id=1))
+    hamlet.settle()
+    hamlet.pause("a", "b")
+    alice.say(send("user:bob", 2, id=2))
+    alice.say(send("user:bob", 3))
+    hamlet.settle()
+    hamlet.cut("a", "b")
+    hamlet.settle()
+    assert {reply.id: verdict(reply) for reply in alice.heard()} == {
+        1: (False, "overload", "unknown"),
+        2: (False, "unreachable", None),
+    }
+    assert bob.got() == [1]
+    assert hamlet["a"].recorder.refusals[ErrorCode.UNREACHABLE] == 2
+
+
+def test_what_a_lost_node_never_got_goes_where_its_user_is() -> None:  # H11
+    hamlet = Hamlet(*"abc")
+    a, b, c = (hamlet[name] for name in "abc")
+    alice = a.user("alice")
+    b.user("bob")
+    hamlet.settle()
+    hamlet.hold("c", "a")
+    bob = c.user("bob")
+    hamlet.settle()
+    hamlet.pause("a", "b")
+    alice.say(send("user:bob", 1, id=1))
+    alice.say(send("user:bob", 2))
+    hamlet.tick()
+    hamlet.cut("a", "b")
+    hamlet.release("c", "a")
+    hamlet.settle()
+    assert sorted(bob.got()) == [1, 2]
+    assert alice.reply().ok
+
+
+def test_a_run_gathered_for_a_node_that_goes_in_the_same_tick_is_looked_for() -> None:
+    hamlet = Hamlet(*"abc")
+    a, b, c = (hamlet[name] for name in "abc")
+    alice = a.user("alice")
+    b.user("bob")
+    bob = c.user("bob")
+    hamlet.settle()
+    alice.say(send("user:bob", 1, id=1))
+    alice.say(send("user:bob", 2, id=2))
+    hamlet.cut("a", "b")
+    hamlet.settle()
+    assert bob.got() == [1, 2]
+    assert [reply.ok for reply in alice.heard()] == [True, True]
+
+
+def test_nobody_knows_a_user_so_every_node_is_asked_and_who_has_it_answers() -> None:  # H12
+    hamlet = Hamlet(*"abc")
+    a, c = hamlet["a"], hamlet["c"]
+    alice = a.user("alice")
+    hamlet.settle()
+    hamlet.hold("c", "a")
+    bob = c.user("bob")
+    hamlet.settle()
+    # The news is on its way; the message need not wait for it, but it comes on the same link.
+    alice.say(send("user:bob", 1, id=1), send("user:bob", 2, id=2), send("user:bob", 3))
+    alice.say(Presence(id=4, to="user:bob"))
+    hamlet.settle()
+    assert a.cluster.forwarding.finds == 1
+    assert alice.heard() == []
+    hamlet.release("c", "a")
+    hamlet.settle()
+    assert {reply.id: reply.ok for reply in alice.heard()} == {1: True, 2: True, 4: True}
+    assert bob.got() == [1, 2, 3]
+
+
+def test_one_who_is_found_is_announced_to_all_again() -> None:  # H12
+    hamlet = Hamlet(*"abc")
+    a, b, c = (hamlet[name] for name in "abc")
+    alice, bob = a.user("alice"), c.user("bob")
+    hamlet.settle()
+    for node in (a, b):
+        node.cluster.routes.remove(node.app, "user:bob", node.peer("c"))
+    assert hamlet.ask(alice, send("user:bob", 1, id=1)).ok
+    assert bob.got() == [1]
+    assert [peer.name for peer in b.app.routes["user:bob"]] == ["c"]
+
+
+def test_all_miss_and_it_is_unreachable_and_not_asked_again_for_a_moment() -> None:  # H12
+    hamlet = Hamlet(*"abc")
+    a = hamlet["a"]
+    alice = a.user("alice")
+    hamlet.settle()
+    forwarding = a.cluster.forwarding
+    for n in range(3):
+        reply = hamlet.ask(alice, send("user:ghost", n, id=n))
+        assert verdict(reply) == (False, "unreachable", None)
+        assert not hamlet.ask(alice, Presence(id=9, to="user:ghost")).online
+    assert forwarding.finds == 1
+    hamlet.later(MISSING_S + 0.1)
+    assert not hamlet.ask(alice, send("user:ghost", 5, id=5)).ok
+    assert forwarding.finds == 2
+    # Whoever comes is there at once.
+    ghost = hamlet["c"].user("ghost")
+    hamlet.settle()
+    assert hamlet.ask(alice, send("user:ghost", 6, id=6)).ok
+    hamlet["c"].leave(ghost)
+    hamlet.settle()
+    assert not hamlet.ask(alice, send("user:ghost", 7, id=7)).ok
+    assert forwarding.finds == 3
+
+
+def test_a_search_ends_with_its_time_and_who_has_not_answered_counts_as_a_miss() -> None:  # H12
+    hamlet = Hamlet(*"abc")
+    alice = hamlet["a"].user("alice")
+    hamlet.settle()
+    hamlet.hold("c", "a")
+    alice.say(send("user:ghost", 1, id=1), Presence(id=2, to="user:ghost"))
+    hamlet.settle()
+    assert alice.heard() == []
+    hamlet.later(TIMEOUT_S + 0.5)
+    replies = {reply.id: reply for reply in alice.heard()}
+    assert verdict(replies[1]) == (False, "unreachable", None)
+    assert replies[2].online is False
+    hamlet.release("c", "a")
+    hamlet.settle()
+    assert alice.heard() == []
+
+
+def test_a_search_ends_when_the_last_who_was_asked_goes() -> None:
+    hamlet = Hamlet(*"abc")
+    alice = hamlet["a"].user("alice")
+    hamlet.settle()
+    hamlet.hold("c", "a")
+    hamlet.hold("b", "a")
+    alice.say(send("user:ghost", 1, id=1))
+    hamlet.settle()
+    hamlet.cut("a", "c")
+    hamlet.settle()
+    assert alice.heard() == []
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert verdict(alice.reply()) == (False, "unreachable", None)
+
+
+def test_who_comes_here_while_being_looked_for_gets_what_waits() -> None:
+    hamlet = Hamlet(*"abc")
+    a = hamlet["a"]
+    alice = a.user("alice")
+    hamlet.settle()
+    hamlet.hold("b", "a")
+    alice.say(send("user:bob", 1, id=1), send("user:bob", 2))
+    hamlet.settle()
+    bob = a.user("bob")
+    hamlet.settle()
+    assert bob.got() == [1, 2]
+    assert alice.reply().ok
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert bob.got() == []
+
+
+def test_a_node_alone_answers_at_once() -> None:  # H12
+    hamlet = Hamlet("a")
+    alice = hamlet["a"].user("alice")
+    assert verdict(hamlet.ask(alice, send("user:bob", 1, id=1))) == (False, "unreachable", None)
+    assert hamlet.ask(alice, Presence(id=2, to="user:bob")).online is False
+    assert hamlet["a"].cluster.forwarding.finds == 0
+
+
+def test_for_who_is_expected_from_a_node_not_linked_yet_a_message_waits() -> None:
+    hamlet = Hamlet("a", "b", joined=False)
+    a, b = hamlet["a"], hamlet["b"]
+    a.cluster.forwarding.expected = lambda app, user: user == "user:bob"
+    alice, bob = a.user("alice"), b.user("bob")
+    alice.say(send("user:bob", 1, id=1), send("user:carol", 2, id=2))
+    hamlet.settle()
+    assert [(reply.id, reply.ok) for reply in alice.heard()] == [(2, False)]
+    hamlet.link("a", "b")
+    hamlet.settle()
+    assert alice.reply().ok
+    assert bob.got() == [1]
+
+
+def test_for_who_is_expected_in_vain_a_message_waits_no_longer_than_the_limit() -> None:
+    hamlet = Hamlet("a", "b")
+    a = hamlet["a"]
+    a.cluster.forwarding.expected = lambda app, user: True
+    alice = a.user("alice")
+    alice.say(send("user:bob", 1, id=1))
+    hamlet.settle()
+    assert alice.heard() == []
+    hamlet.later(TIMEOUT_S + 0.5)
+    assert verdict(alice.reply()) == (False, "unreachable", None)
+
+
+def test_so_many_messages_wait_for_one_user_and_so_many_users_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_WAITING_MAX", 3)
+    monkeypatch.setattr(module, "_SEARCHES_MAX", 2)
+    hamlet = Hamlet("a", "b")
+    alice = hamlet["a"].user("alice")
+    hamlet.hold("b", "a")
+    alice.say(*(send("user:x", n, id=n) for n in range(5)))
+    hamlet.settle()
+    assert [(reply.id, reply.error) for reply in alice.heard()] == [
+        (3, "overload"),
+        (4, "overload"),
+    ]
+    alice.say(send("user:y", 5, id=5), send("user:z", 6, id=6))
+    hamlet.settle()
+    assert [(reply.id, reply.error) for reply in alice.heard()] == [(6, "overload")]
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert {reply.error for reply in alice.heard()} == {"unreachable"}
+
+
+def test_so_many_who_are_missing_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MISSING_MAX", 2)
+    hamlet = Hamlet("a", "b")
+    alice, forwarding = hamlet["a"].user("alice"), hamlet["a"].cluster.forwarding
+    for name in "xyz":
+        hamlet.ask(alice, send(f"user:{name}", 1, id=1))
+    for name in "zy":
+        hamlet.ask(alice, send(f"user:{name}", 1, id=1))
+    assert forwarding.finds == 3
+    hamlet.ask(alice, send("user:x", 1, id=1))
+    assert forwarding.finds == 4
+
+
+def test_a_full_link_refuses_what_goes_over_it_and_nothing_else() -> None:
+    hamlet, alice, bob = pair(**narrow(waiting_bytes_max=5_000))
+    here = hamlet["a"].user("carol")
+    hamlet.pause("a", "b")
+    for n in range(13):
+        alice.say(send("user:bob", "x" * 1000, id=n))
+        hamlet.settle()
+    refused = [(reply.id, reply.error) for reply in alice.heard()]
+    assert refused == [(n, "overload") for n in range(5, 13)]
+    assert hamlet.ask(alice, send("user:carol", 1, id=20)).ok
+    assert here.got() == [1]
+    hamlet.resume("a", "b")
+    hamlet.settle()
+    assert len(bob.got()) == 5
+    assert [reply.ok for reply in alice.heard()] == [True] * 5
+    assert hamlet.ask(alice, send("user:bob", 2, id=21)).ok
+
+
+def test_more_verdicts_than_may_be_awaited_are_not_begun() -> None:
+    hamlet, alice, bob = pair(**narrow(pending_max=2))
+    hamlet.hold("b", "a")
+    for n in range(4):
+        alice.say(send("user:bob", n, id=n))
+        hamlet.settle()
+    assert [(reply.id, reply.error) for reply in alice.heard()] == [
+        (2, "overload"),
+        (3, "overload"),
+    ]
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert bob.got() == [0, 1]
+    assert [(reply.id, reply.ok) for reply in alice.heard()] == [(0, True), (1, True)]
+    assert hamlet.ask(alice, send("user:bob", 9, id=9)).ok
+
+
+def test_a_forwarded_message_for_an_app_that_is_not_here_is_returned() -> None:
+    hamlet = Hamlet("a", "b")
+    message = Message(1, "user:x", "user:y", 1, b"1")
+    hamlet.hold("b", "a")
+    hamlet.forge("a", "b", Forward("nowhere", 5, [message, message]))
+    hamlet.tick()
+    assert [op.number for op in of_kind(hamlet.said("b", "a"), Returned)] == [5, 6]
+    assert "nowhere" not in hamlet["b"].hub.apps
+
+
+def test_what_comes_from_a_node_is_never_forwarded_again() -> None:
+    hamlet = Hamlet(*"abc")
+    b = hamlet["b"]
+    hamlet["c"].user("bob")
+    hamlet.settle()
+    message = Message(1, "user:x", "user:bob", 1, b"1")
+    hamlet.hold("b", "a")
+    hamlet.forge("a", "b", Forward(APP, 5, [message]))
+    hamlet.tick()
+    assert of_kind(hamlet.said("b", "c"), Forward) == []
+    (op,) = of_kind(hamlet.said("b", "a"), Returned)
+    assert (op.number, op.error, op.message) == (5, "unreachable", message)
+    assert pending(b) == 0
+
+
+def test_a_message_to_an_avatar_finds_its_user_on_another_node() -> None:  # H14
+    hamlet, alice, bob = pair()
+    for name in "ab":
+        owners = hamlet[name].application.avatars
+        owners._owners[APP] = {"avatar:bobby": "user:bob"}
+    assert hamlet.ask(alice, send("avatar:bobby", 1, id=1)).ok
+    alice.say(send("avatar:bobby", 2), send("avatar:bobby", 3))
+    hamlet.settle()
+    assert bob.got() == [1, 2, 3]
+    # The user has gone, and nobody told: the route of the user goes, not one of the avatar.
+    hamlet.hold("b", "a")
+    hamlet["b"].leave(bob)
+    hamlet.tick()
+    hamlet.end("b", "a").frames.clear()
+    hamlet.release("b", "a")
+    alice.say(send("avatar:bobby", 4, id=4))
+    hamlet.settle()
+    assert verdict(alice.reply()) == (False, "unreachable", None)
+    assert "user:bob" not in hamlet["a"].app.routes
+
+
+def test_an_answer_to_a_question_that_nobody_asked_is_ignored() -> None:
+    hamlet, alice, _ = pair()
+    hamlet.forge("b", "a", Found(77, True), Taken(500, 3), Find(9, "nowhere", "user:x"))
+    hamlet.settle()
+    assert alice.heard() == []
+    assert hamlet.end("a", "b").up
