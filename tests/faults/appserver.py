@@ -27,6 +27,8 @@ class AppServer:
         folder.mkdir(parents=True, exist_ok=True)
         notices: Queue[dict[str, Any]] = Queue()
         self._notices = notices
+        # A notice comes at least once; its id tells those that came before.
+        known: set[str] = set()
         secret = folder / "secret"
         secret.write_bytes(SECRET)
 
@@ -38,7 +40,10 @@ class AppServer:
                 assert hmac.new(SECRET, signed, hashlib.sha256).hexdigest() == digest
                 self.send_response(204)
                 self.end_headers()
-                notices.put(json.loads(body))
+                notice = json.loads(body)
+                if notice["id"] not in known:
+                    known.add(notice["id"])
+                    notices.put(notice)
 
             def log_message(self, *args: object) -> None:
                 """Say nothing."""

@@ -54,6 +54,7 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
                 await client.subscribe(topic)
         await lost.create("queue:killed", volatile=True)
         await until(lambda: stay[0].presence("queue:killed"), "the queue is known")
+        await asyncio.sleep(1.0)  # who is there is written down behind
         trio.nodes[2].kill()
         killed = time.monotonic()
         await asyncio.gather(*(client.close() for client in never))
@@ -203,7 +204,7 @@ async def a_node_forgets_nobody(trio: Trio, app: AppServer) -> None:
     """All nodes die at once; who does not come back when they do is told to be gone."""
     clients = [await trio.client(at, f"all{at}") for at in range(3)]
     await told(app, {("came", f"user:all{at}") for at in range(3)})
-    await asyncio.sleep(0.5)  # routes are written behind
+    await asyncio.sleep(1.0)  # who is there is written down behind
     for node in trio.nodes:
         node.kill()
     await clients[0].close()

@@ -26,6 +26,8 @@ from chappe.wire.node import (
     FromHome,
     Handed,
     Introduce,
+    Known,
+    Left,
     NodeOp,
     Records,
     Recover,
@@ -80,6 +82,8 @@ GOLDEN = [
     (VisitPart(1, b"\x01", True), b"\x94\x55\x01\xc4\x01\x01\xc3"),
     (VisitOver(1), b"\x92\x56\x01"),
     (Handed("shop", [MESSAGE]), b"\x93\x57\xa4shop\x91" + PACKED),
+    (Left([("shop", "user:a", 9)]), b"\x92\x58\x91\x93\xa4shop\xa6user:a\x09"),
+    (Known([("shop", "user:a")]), b"\x92\x59\x91\x92\xa4shop\xa6user:a"),
 ]
 
 _texts = st.text(max_size=30)

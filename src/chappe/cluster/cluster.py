@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from chappe.cluster.absence import Absences
 from chappe.cluster.carriage import Carriage
 from chappe.cluster.forwarding import Forwarding
+from chappe.cluster.handover import Handover
 from chappe.cluster.homes import Homes
 from chappe.cluster.link import Link
 from chappe.cluster.options import Traffic
@@ -35,8 +37,6 @@ log = structlog.get_logger()
 _read_record = msgspec.msgpack.Decoder(Record).decode
 # How often what waits for others is looked at.
 _SWEEP_S = 0.5
-# Messages of a queue that moves, in one op.
-_HANDED_MESSAGES = 100
 
 
 class Cluster:
@@ -64,11 +64,13 @@ class Cluster:
         self._changed: asyncio.Event = asyncio.Event()
         self.homes = Homes(name)
         self.routes = Routes(hub, loop)
+        self.absences = Absences(hub)
         self.forwarding = Forwarding(hub, application.users, self.routes, loop.time, timeout_s)
         self.forwarding.peers = self._peers.values
         self.watching = Watching(hub, application.topics, self.homes, loop, timeout_s)
         self.carriage = Carriage(hub, self._home, application.services.unprovide)
         self.visits = Visits(self.peer)
+        self.handover = Handover(hub, application, self.homes, name, self.peer)
         self.routes.on_found = self.forwarding.online
         self._handlers = self._table()
 
@@ -97,7 +99,9 @@ class Cluster:
             wire.Visit: self.visits.visited,
             wire.VisitPart: self.visits.answered,
             wire.VisitOver: self.visits.over,
-            wire.Handed: self._take_on,
+            wire.Handed: self.handover.take,
+            wire.Left: self.absences.read,
+            wire.Known: self.absences.known,
         }
 
     def start(self) -> None:
@@ -109,9 +113,15 @@ class Cluster:
         hub.on_left.append(self.carriage.left)
         hub.on_tick = self._end_tick
         self._application.directory.on_change = self._tell_record
-        self._application.definitions.hand_over = self._hand_over
+        self._application.definitions.hand_over = self.handover.give
+        self._application.directory.subscribe("queue", self._queue_changed)
         self._application.join(self)
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def leave(self) -> None:
+        """Let what only this node has live on others, before it says goodbye to them."""
+        self.handover.leave()
+        self._end_tick()
 
     def stop(self) -> None:
         """Take part no more."""
@@ -151,6 +161,7 @@ class Cluster:
         log.info("peer.up", peer=peer.name)
         self.routes.introduce(peer)
         peer.trickle(self._records())
+        self.absences.tell((peer,))
         self._see()
 
     def link_down(self, link: Link, reason: str) -> None:
@@ -175,6 +186,7 @@ class Cluster:
         self.homes.see(self._peers.values())
         self.watching.move()
         self.carriage.move()
+        self.handover.flush()
         self._changed.set()
 
     def received(self, link: Link, bodies: list[bytes]) -> None:
@@ -237,21 +249,10 @@ class Cluster:
             raise RemoteProtocolError(f"a record cannot be read: {error}") from None
         self._application.directory.merge(records)
 
-    def _hand_over(self, owner: str, app: str, messages: list[Message]) -> None:
-        """Take the messages of a queue to its new node; without one they are lost, and counted."""
-        peer = self._names.get(owner)
-        if peer is None:
-            self._hub.recorder.dropped(app, "queue_moved", len(messages))
-            return
-        for start in range(0, len(messages), _HANDED_MESSAGES):
-            some = messages[start : start + _HANDED_MESSAGES]
-            size = sum(len(message.payload) + 100 for message in some)
-            peer.tell(wire.Handed(app, some), size)
-
-    def _take_on(self, peer: Peer, op: wire.Handed) -> None:
-        refused = self._application.queues.take_on(op.app, op.messages)
-        if refused:
-            self._hub.recorder.dropped(op.app, "queue_moved", refused)
+    def _queue_changed(self, record: Record) -> None:
+        """A queue may have moved: so do its consumers, and what was held of it here."""
+        self.carriage.move()
+        self.handover.flush()
 
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
         self.forwarding.send(app, user, message, answer)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
 from typing import Literal, Protocol
@@ -140,6 +140,20 @@ class Presence:
         self._leaving[key] = (self._timer.time() + self._options.grace_s, self._at(at_ms))
         self._set_alarm()
 
+    def leaving(self) -> Iterator[tuple[str, str, int]]:
+        """Who is leaving: app, address, and since when."""
+        for (app, address), (_, at_ms) in self._leaving.items():
+            yield app, address, at_ms
+
+    def told_gone(self, app: str, address: str) -> bool:
+        """Whether an address was found gone, and nothing of that is left to tell."""
+        return (app, address) in self._gone and (app, address) not in self._untold
+
+    def dismiss(self, app: str, address: str) -> None:
+        """An address is gone, and others have told it: its return is news."""
+        if self._leaving.pop((app, address), None) is not None:
+            self._put_gone((app, address))
+
     def stop(self) -> None:
         """Decide nothing more."""
         if self._alarm is not None:
@@ -151,10 +165,13 @@ class Presence:
 
     def _leave(self, key: _Key) -> None:
         _, at_ms = self._leaving.pop(key)
+        self._put_gone(key)
+        self._decide("gone", key, at_ms)
+
+    def _put_gone(self, key: _Key) -> None:
         self._gone[key] = False
         if len(self._gone) > self._options.users_max:
             del self._gone[next(iter(self._gone))]
-        self._decide("gone", key, at_ms)
 
     def _decide(self, event: Event, key: _Key, at_ms: int, *, mine: bool = False) -> None:
         # What was not told before is not worth telling after this.

@@ -126,17 +126,26 @@ class Neighbourhood:
         self.cluster.routes.audience = self.presence
         self.cluster.routes.notebook = self._copy
         self.cluster.start()
+        self.cluster.absences.watch = self.presence
         self._copy.start()
-        # Whoever was here when this node ended, and does not come back, is gone.
-        for app, address in mine:
-            self.presence.offline(app, address)
         if self._number is not None:
             await self._number.claim()
         if self.mesh is not None:
             await self.mesh.start()
             self._tasks.append(loop.create_task(self._watch_name()))
             await self._meet()
+        self._miss(mine)
         self._tasks.append(loop.create_task(self._forget_hints()))
+
+    def _miss(self, mine: list[tuple[str, str]]) -> None:
+        """Whoever was here when this node ended, and does not come back, is gone.
+
+        Not before this node can be found again: nobody could come back in time.
+        """
+        for app, address in mine:
+            if not self.cluster.absences.online(app, address):
+                self.presence.offline(app, address)
+        self.cluster.absences.tell(self.cluster.peers)
 
     async def _watch_name(self) -> None:
         """Notice that another run has this node's name: two of them would confuse the others."""
@@ -200,6 +209,7 @@ class Neighbourhood:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.mesh is not None:
+            self.cluster.leave()
             await self.mesh.stop()
         self.cluster.stop()
         self.presence.stop()

@@ -211,6 +211,18 @@ class Handed(NodeOp, tag=87):
     messages: list[Message]
 
 
+class Left(NodeOp, tag=88):
+    """Who left not long ago, each as (app, address, when)."""
+
+    users: list[tuple[str, str, int]]
+
+
+class Known(NodeOp, tag=89):
+    """Of whom it was told already that they are gone, each as (app, address)."""
+
+    users: list[tuple[str, str]]
+
+
 OPS: tuple[type[NodeOp], ...] = (
     Forward,
     Taken,
@@ -235,6 +247,8 @@ OPS: tuple[type[NodeOp], ...] = (
     VisitPart,
     VisitOver,
     Handed,
+    Left,
+    Known,
 )
 
 _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Union[OPS]])  # type: ignore[valid-type]
