@@ -15,6 +15,7 @@ from typing import Any
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.cluster.cluster import Cluster
+from chappe.cluster.homes import Homes
 from chappe.cluster.options import Traffic
 from chappe.cluster.peer import Peer
 from chappe.endpoints.application import Application
@@ -289,6 +290,24 @@ class Hamlet:
         names = (f"{kind}:{home}-{n}" for n in range(10_000))
         at_home = (name for name in names if node.cluster.is_home(APP, name))
         return next(itertools.islice(at_home, skip, None))
+
+
+def home_among(names: str, address: str) -> str:
+    """Which of these nodes an address lives on when all of them are linked."""
+    first, *others = names
+    homes = Homes(first)
+    peers: Any = [HandLink(name, lambda link, reason: None) for name in others]
+    homes.see(peers)
+    home = homes.home(APP, address)
+    return first if home is None else home.name
+
+
+def moving(kind: str, *homes: tuple[str, str]) -> str:
+    """An address whose home is, among such nodes, such a one: for each pair given."""
+    names = (f"{kind}:m{n}" for n in range(100_000))
+    return next(
+        name for name in names if all(home_among(nodes, name) == home for nodes, home in homes)
+    )
 
 
 def narrow(**bounds: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Forwarding: messages to users on other nodes, and every way their verdicts may come (H11, H12)."""
+"""Forwarding: messages to users on other nodes, and every way of their verdicts (H11, H12)."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ def test_without_a_verdict_in_time_the_outcome_is_unknown_and_the_late_one_ignor
     forwarded = Message(9, "user:alice", "user:bob", 1, b"1")
     hamlet.forge("b", "a", Returned(1, APP, "unreachable", "gone", forwarded))
     hamlet.settle()
-    assert alice.heard() == []
-    assert "user:bob" in hamlet["a"].app.routes
+    assert alice.heard() == bob.heard() == []
+    assert hamlet["a"].cluster.forwarding.finds == 0
 
 
 def test_when_a_node_goes_what_it_had_is_unknown_and_what_it_never_got_is_not() -> None:
@@ -303,6 +303,22 @@ def test_one_who_is_found_is_announced_to_all_again() -> None:  # H12
     assert hamlet.ask(alice, send("user:bob", 1, id=1)).ok
     assert bob.got() == [1]
     assert [peer.name for peer in b.app.routes["user:bob"]] == ["c"]
+
+
+def test_one_who_was_found_and_has_left_again_is_not_looked_for_twice() -> None:  # H11
+    hamlet, alice, bob = pair()
+    a, b = hamlet["a"], hamlet["b"]
+    a.cluster.routes.remove(a.app, "user:bob", a.peer("b"))
+    hamlet.hold("b", "a")
+    alice.say(send("user:bob", 1, id=1))
+    hamlet.settle()
+    b.leave(bob)
+    hamlet.tick()
+    hamlet.end("b", "a").frames.pop()  # the news of that
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert verdict(alice.reply()) == (False, "unreachable", None)
+    assert a.cluster.forwarding.finds == 1
 
 
 def test_all_miss_and_it_is_unreachable_and_not_asked_again_for_a_moment() -> None:  # H12

@@ -1,0 +1,584 @@
+"""Watching: topics across nodes, whatever becomes of their homes (H16)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chappe.cluster import watching as module
+from chappe.endpoints.history import TopicOptions
+from chappe.hub.options import HubOptions
+from chappe.message import Message
+from chappe.wire.node import FromHome, Recover, Recovered, Returned, Taken, ToHome, Unwatch, Watch
+from chappe.wire.ops import Delivery, Position, Presence, Reply, Subscribe, Unsubscribe
+from tests.cluster.hamlet import APP, Hamlet, Node, home_among, moving, narrow
+from tests.hub.rig import Endpoint, payload_of, publish
+
+
+def told(who: Endpoint) -> list[Any]:
+    """Everything somebody was told, in order: payloads, replies' ids, positions."""
+    words: list[Any] = []
+    for op in who.heard():
+        if isinstance(op, Delivery):
+            words.append(payload_of(op))
+        elif isinstance(op, Reply):
+            words.append(("reply", op.id, op.ok))
+        elif isinstance(op, Position):
+            words.append(("position", op.epoch, op.offset))
+    return words
+
+
+def watchers(node: Node, topic: str) -> list[str]:
+    """Which other nodes a node takes to watch a topic."""
+    app = node.hub.apps.get(APP)
+    return sorted(peer.name for peer in app.watchers.get(topic, ())) if app is not None else []
+
+
+def of_kind(ops: list[Any], kind: type) -> list[Any]:
+    return [op for op in ops if isinstance(op, kind)]
+
+
+def keep_history(hamlet: Hamlet, names: str, topic: str, history: int = 10) -> None:
+    for name in names:
+        hamlet[name].application.topics.define(APP, topic, TopicOptions(history=history))
+
+
+def test_a_topic_reaches_every_node_once_and_says_how_many_took_it() -> None:
+    hamlet = Hamlet(*"abc")
+    topic = hamlet.placed("topic", "b")
+    everybody = {name: [hamlet[name].user(f"{name}{n}") for n in range(2)] for name in "abc"}
+    alice = hamlet["a"].user("alice")
+    assert hamlet.ask(alice, publish(topic, 0, id=1)).nodes == 0
+    nodes = []
+    for name in "cba":
+        for who in everybody[name]:
+            assert hamlet.ask(who, Subscribe(id=2, to=topic)).ok
+        nodes.append(hamlet.ask(alice, publish(topic, name, id=3)).nodes)
+    assert nodes == [1, 2, 3]
+    assert [who.got() for who in everybody["c"]] == [["c", "b", "a"]] * 2
+    assert [who.got() for who in everybody["b"]] == [["b", "a"]] * 2
+    assert [who.got() for who in everybody["a"]] == [["a"]] * 2
+
+
+def test_many_publishes_in_a_tick_come_in_order_and_are_answered_together() -> None:
+    hamlet = Hamlet(*"abc")
+    topic, other = (hamlet.placed("topic", "b", skip) for skip in (0, 1))
+    alice, reader = hamlet["a"].user("alice"), hamlet["c"].user("reader")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    hamlet.hold("b", "a")
+    for n in range(30):
+        alice.say(publish(topic, n, id=n))
+        if n % 10 == 9:
+            alice.say(publish(other, n, id=100 + n))
+    alice.say(publish(topic, "last"))
+    hamlet.settle()
+    assert reader.got() == [*range(30), "last"]
+    taken = of_kind(hamlet.said("b", "a"), Taken)
+    # A stretch of one answer is one op; the other topic, which nobody reads, divides them.
+    assert [(op.count, op.nodes) for op in taken] == [
+        (10, 1), (1, 0), (10, 1), (1, 0), (10, 1), (1, 0), (1, 1),
+    ]  # fmt: skip
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert {reply.id: reply.nodes for reply in alice.heard()} == {
+        **dict.fromkeys(range(30), 1),
+        **dict.fromkeys((109, 119, 129), 0),
+    }
+
+
+def test_what_is_published_after_the_homes_word_comes_behind_it_once() -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic = hamlet.placed("topic", "b")
+    bob, writer = a.user("bob"), b.user("writer")
+    writer.say(publish(topic, "before"))
+    hamlet.settle()
+    hamlet.hold("b", "a")
+    bob.say(Subscribe(id=1, to=topic))
+    hamlet.settle()
+    for n in range(3):
+        writer.say(publish(topic, n))
+    hamlet.settle()
+    assert told(bob) == []
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert told(bob) == [("reply", 1, True), 0, 1, 2]
+
+
+def test_a_run_under_way_at_home_is_missed_or_comes_and_never_both() -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic = hamlet.placed("topic", "b")
+    keep_history(hamlet, "ab", topic)
+    bob, writer, other = a.user("bob"), b.user("writer"), a.user("other")
+    hamlet.ask(other, Subscribe(id=1, to=topic))
+    place = hamlet.ask(other, Subscribe(id=2, to=topic, epoch="", offset=0))
+    # In one tick of the home: a message, the question, another message.
+    writer.say(publish(topic, 1))
+    hamlet.forge(
+        "a", "b", Recover(99, APP, "topic:none"), Recover(1, APP, topic, place.epoch, place.offset)
+    )
+    bob.say(Subscribe(id=3, to=topic, epoch=place.epoch, offset=place.offset))
+    hamlet.settle()
+    writer.say(publish(topic, 2))
+    hamlet.settle()
+    assert told(bob) == [1, ("reply", 3, True), 2]
+    assert told(other) == [1, 2]
+
+
+def test_the_first_subscriber_watches_and_the_last_one_leaves() -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic = hamlet.placed("topic", "b")
+    one, two = a.user("one"), a.user("two")
+    hamlet.settle()
+    one.say(Subscribe(id=1, to=topic))
+    hamlet.tick()
+    assert [type(op) for op in hamlet.said("a", "b")] == [Watch, Recover]
+    hamlet.settle()
+    two.say(Subscribe(id=2, to=topic))
+    hamlet.tick()
+    assert [type(op) for op in hamlet.said("a", "b")] == [Recover]
+    hamlet.settle()
+    assert watchers(b, topic) == ["a"]
+    one.say(Unsubscribe(to=topic))
+    hamlet.settle()
+    assert watchers(b, topic) == ["a"]
+    two.say(Unsubscribe(to=topic))
+    hamlet.tick()
+    (op,) = hamlet.said("a", "b")
+    assert op == Unwatch(APP, [topic])
+    hamlet.settle()
+    assert watchers(b, topic) == []
+    # Nothing is left of it, on either side.
+    assert hamlet.ask(b.user("w"), publish(topic, 1, id=1)).nodes == 0
+    a.leave(one)
+    a.leave(two)
+    hamlet.settle()
+    assert APP not in a.hub.apps or not a.app.topics
+
+
+def test_presence_of_a_topic_is_asked_at_its_home() -> None:  # H8
+    hamlet = Hamlet(*"abc")
+    topic = hamlet.placed("topic", "b")
+    bob, alice = hamlet["a"].user("bob"), hamlet["c"].user("alice")
+    assert hamlet.ask(alice, Presence(id=1, to=topic)).online is False
+    hamlet.ask(bob, Subscribe(id=2, to=topic))
+    assert hamlet.ask(alice, Presence(id=3, to=topic)).online is True
+    hamlet["a"].leave(bob)
+    hamlet.settle()
+    assert hamlet.ask(alice, Presence(id=4, to=topic)).online is False
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_session_that_closes_while_its_subscribe_is_under_way_leaves_nothing(
+    others: int,
+) -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic = hamlet.placed("topic", "b")
+    staying = [a.user(f"s{n}") for n in range(others)]
+    for who in staying:
+        hamlet.ask(who, Subscribe(id=1, to=topic))
+    bob = a.user("bob")
+    hamlet.hold("b", "a")
+    bob.say(Subscribe(id=1, to=topic))
+    hamlet.settle()
+    assert watchers(b, topic) == ["a"]
+    a.leave(bob)
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert watchers(b, topic) == ["a"] * others
+    assert hamlet.ask(b.user("w"), publish(topic, 1, id=1)).nodes == others
+    assert [who.got() for who in staying] == [[1]] * others
+    assert bob.heard() == []
+
+
+def test_the_last_one_leaves_while_another_subscribe_is_under_way() -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic = hamlet.placed("topic", "b")
+    one, two = a.user("one"), a.user("two")
+    hamlet.ask(one, Subscribe(id=1, to=topic))
+    hamlet.hold("b", "a")
+    two.say(Subscribe(id=2, to=topic))
+    hamlet.settle()
+    one.say(Unsubscribe(to=topic))
+    hamlet.settle()
+    hamlet.release("b", "a")
+    hamlet.settle()
+    hamlet.ask(b.user("w"), publish(topic, 1, id=1))
+    assert told(two) == [("reply", 2, True), 1]
+    assert one.got() == []
+
+
+def test_so_many_subscribes_wait_for_their_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_JOINING_MAX", 2)
+    hamlet = Hamlet("a", "b")
+    topics = [hamlet.placed("topic", "b", n) for n in range(3)]
+    bob = hamlet["a"].user("bob")
+    hamlet.hold("b", "a")
+    bob.say(*(Subscribe(id=n, to=topic) for n, topic in enumerate(topics)))
+    hamlet.settle()
+    assert [(reply.id, reply.error) for reply in bob.heard()] == [(2, "overload")]
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert told(bob) == [("reply", 0, True), ("reply", 1, True)]
+    assert watchers(hamlet["b"], topics[2]) == []
+    assert hamlet.ask(bob, Subscribe(id=5, to=topics[2])).ok
+
+
+def test_a_publish_without_a_verdict_in_time_is_unknown() -> None:  # H12
+    hamlet = Hamlet("a", "b")
+    topic = hamlet.placed("topic", "b")
+    alice = hamlet["a"].user("alice")
+    hamlet.hold("b", "a")
+    alice.say(publish(topic, 1, id=1))
+    hamlet.settle()
+    hamlet.later(5.5)
+    reply = alice.reply()
+    assert (reply.ok, reply.error, reply.outcome) == (False, "overload", "unknown")
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert alice.heard() == []
+
+
+def test_a_full_link_refuses_a_publish() -> None:
+    hamlet = Hamlet("a", "b", **narrow(waiting_bytes_max=5_000))
+    topic = hamlet.placed("topic", "b")
+    alice = hamlet["a"].user("alice")
+    hamlet.settle()
+    hamlet.pause("a", "b")
+    for n in range(10):
+        alice.say(publish(topic, "x" * 1000, id=n))
+        hamlet.settle()
+    assert {reply.error for reply in alice.heard()} == {"overload"}
+    hamlet.resume("a", "b")
+    hamlet.settle()
+    assert [reply.ok for reply in alice.heard()] == [True] * 5
+
+
+def test_a_publish_that_meets_an_old_home_is_forwarded_once() -> None:
+    hamlet = Hamlet(*"abc", joined=False)
+    # To a, which has not met c, it lives on b; b knows better.
+    topic = moving("topic", ("ab", "b"), ("abc", "c"))
+    hamlet.link("a", "b")
+    hamlet.link("b", "c")
+    hamlet.settle()
+    assert home_among("bc", topic) == "c"
+    alice, reader = hamlet["a"].user("alice"), hamlet["c"].user("reader")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    alice.say(publish(topic, 1, id=1), publish(topic, 2, id=2), publish(topic, 3))
+    hamlet.settle()
+    assert {reply.id: reply.nodes for reply in alice.heard()} == {1: 1, 2: 1}
+    assert reader.got() == [1, 2, 3]
+    # What was forwarded is published where it arrives, though that is not home either.
+    message = Message(1, "user:x", topic, 1, b"1")
+    hamlet.hold("b", "a")
+    hamlet.forge("a", "b", ToHome(APP, 50, [message], True))
+    hamlet.tick()
+    assert of_kind(hamlet.said("b", "c"), ToHome) == []
+    assert of_kind(hamlet.said("b", "a"), Taken) == [Taken(50, 1, 0)]
+
+
+def test_the_verdict_of_a_forwarded_publish_tells_of_a_refusal_and_of_silence() -> None:
+    hamlet = Hamlet(*"abc", joined=False)
+    topic = moving("topic", ("ab", "b"), ("bc", "c"))
+    hamlet.link("a", "b")
+    hamlet.link("b", "c")
+    alice = hamlet["a"].user("alice")
+    hamlet.settle()
+    hamlet.hold("c", "b")
+    alice.say(publish(topic, 1, id=1))
+    hamlet.settle()
+    hamlet.cut("b", "c")
+    hamlet.settle()
+    reply = alice.reply()
+    assert (reply.ok, reply.error, reply.outcome) == (False, "overload", "unknown")
+
+
+def test_a_wrong_topic_from_a_node_is_returned_by_number() -> None:
+    hamlet = Hamlet("a", "b")
+    wrong = next(name for name in (f"user:{n}" for n in range(99)) if home_among("ab", name) == "b")
+    right = hamlet.placed("topic", "b")
+    messages = [Message(n, "user:x", to, 1, b"1") for n, to in enumerate((right, wrong, right))]
+    hamlet.hold("b", "a")
+    hamlet.forge("a", "b", ToHome(APP, 7, messages))
+    hamlet.tick()
+    ops = hamlet.said("b", "a")
+    assert [(op.first, op.count) for op in of_kind(ops, Taken)] == [(7, 1), (9, 1)]
+    assert [(op.number, op.error) for op in of_kind(ops, Returned)] == [(8, "protocol")]
+    assert APP not in hamlet["b"].hub.apps
+
+
+def test_an_app_beyond_the_bound_is_refused_by_its_topics_home() -> None:
+    hamlet = Hamlet("a", "b", hub=HubOptions(apps_max=1))
+    hamlet["b"].user("bob")
+    hamlet.hold("b", "a")
+    message = Message(1, "user:x", "topic:t", 1, b"1")
+    hamlet.forge("a", "b", ToHome("other", 7, [message], True), Watch("other", ["topic:t"]))
+    hamlet.tick()
+    assert [(op.number, op.error) for op in of_kind(hamlet.said("b", "a"), Returned)] == [
+        (7, "overload")
+    ]
+    assert set(hamlet["b"].hub.apps) == {APP}
+
+
+def test_when_a_home_moves_to_a_new_node_nobody_acts_and_nothing_is_doubled() -> None:
+    hamlet = Hamlet("a", "b")
+    a, b, c = hamlet["a"], hamlet["b"], hamlet.add("c")
+    topic = moving("topic", ("ab", "b"), ("abc", "c"), ("ac", "c"))
+    readers = [node.user("r") for node in (a, b)]
+    for reader in readers:
+        hamlet.ask(reader, Subscribe(id=1, to=topic))
+    hamlet.link("a", "c")
+    hamlet.link("b", "c")
+    # The new home's word is still to come: the old one is not left before it.
+    hamlet.hold("c", "a")
+    hamlet.settle()
+    assert watchers(b, topic) == ["a"]
+    hamlet.release("c", "a")
+    hamlet.settle()
+    assert watchers(c, topic) == ["a", "b"]
+    assert watchers(b, topic) == watchers(a, topic) == []
+    assert hamlet.ask(a.user("w"), publish(topic, 1, id=1)).nodes == 2
+    assert [reader.got() for reader in readers] == [[1], [1]]
+
+
+def test_two_quick_moves_of_a_home_leave_one_watch_at_the_last() -> None:
+    hamlet = Hamlet(*"ab")
+    a, b = hamlet["a"], hamlet["b"]
+    hamlet.add("c")
+    topic = moving("topic", ("ab", "b"), ("abc", "c"))
+    reader = a.user("r")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    for way in ("ca", "ba"):
+        hamlet.hold(*way)
+    # There and back again before anybody's word arrives.
+    hamlet.link("a", "c")
+    hamlet.link("b", "c")
+    hamlet.settle()
+    hamlet.cut("a", "c")
+    hamlet.cut("b", "c")
+    hamlet.settle()
+    for way in ("ca", "ba"):
+        hamlet.release(*way)
+    hamlet.settle()
+    assert watchers(b, topic) == ["a"]
+    hamlet.ask(b.user("w"), publish(topic, 1, id=1))
+    assert reader.got() == [1]
+
+
+def test_a_home_that_moves_twice_before_its_word_is_left_by_all_it_was_asked_at() -> None:
+    hamlet = Hamlet(*"ab")
+    a, b, c, d = hamlet["a"], hamlet["b"], hamlet.add("c"), hamlet.add("d")
+    topic = moving("topic", ("ab", "b"), ("abc", "c"), ("abcd", "d"), ("ad", "d"))
+    reader = a.user("r")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    hamlet.hold("c", "a")
+    for one in "ab":
+        hamlet.link(one, "c")
+    hamlet.settle()
+    for one in "abc":
+        hamlet.link(one, "d")
+    hamlet.settle()
+    hamlet.release("c", "a")
+    hamlet.settle()
+    assert [watchers(node, topic) for node in (b, c, d)] == [[], [], ["a"]]
+    hamlet.ask(c.user("w"), publish(topic, 1, id=1))
+    assert reader.got() == [1]
+
+
+def test_when_a_home_is_lost_here_who_waits_for_it_is_bound_and_answered() -> None:
+    hamlet = Hamlet("a", "b")
+    a = hamlet["a"]
+    topic = hamlet.placed("topic", "b")
+    bob, gone = a.user("bob"), a.user("gone")
+    hamlet.hold("b", "a")
+    bob.say(Subscribe(id=1, to=topic))
+    gone.say(Subscribe(id=2, to=topic))
+    hamlet.settle()
+    a.leave(gone)
+    hamlet.cut("a", "b")
+    hamlet.settle()
+    hamlet.ask(a.user("w"), publish(topic, 1, id=1))
+    assert told(bob) == [("reply", 1, True), 1]
+    assert gone.heard() == []
+
+
+def test_when_a_home_moves_who_waits_for_it_asks_the_new_one() -> None:
+    hamlet = Hamlet(*"abc")
+    a, b, c = (hamlet[name] for name in "abc")
+    topic = moving("topic", ("abc", "b"), ("ac", "c"))
+    bob = a.user("bob")
+    hamlet.hold("b", "a")
+    bob.say(Subscribe(id=1, to=topic))
+    hamlet.settle()
+    hamlet.cut("a", "b")
+    hamlet.cut("c", "b")
+    hamlet.settle()
+    hamlet.ask(c.user("w"), publish(topic, 1, id=1))
+    assert told(bob) == [("reply", 1, True), 1]
+    assert watchers(c, topic) == ["a"]
+    assert b.cluster.peers == []
+
+
+def test_a_history_that_begins_anew_with_its_home_is_told_to_subscribers() -> None:
+    hamlet = Hamlet(*"abc")
+    a, c = hamlet["a"], hamlet["c"]
+    topic = moving("topic", ("abc", "b"), ("ac", "c"))
+    keep_history(hamlet, "abc", topic)
+    far, near = a.user("far"), c.user("near")
+    for reader in (far, near):
+        hamlet.ask(reader, Subscribe(id=1, to=topic))
+    alice = a.user("alice")
+    hamlet.ask(alice, publish(topic, 1, id=1))
+    assert [told(reader) for reader in (far, near)] == [[1], [1]]
+    hamlet.cut("a", "b")
+    hamlet.cut("c", "b")
+    hamlet.settle()
+    history = c.application.topics.history(APP, topic)
+    assert history is not None
+    assert told(far) == told(near) == [("position", history.epoch, 0)]
+    assert list(a.application.topics.histories()) == []
+
+
+def test_numbers_of_a_home_that_is_one_no_more_are_not_told() -> None:
+    hamlet = Hamlet(*"abc")
+    topic = hamlet.placed("topic", "b")
+    reader = hamlet["a"].user("r")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    messages = [Message(n, "user:x", topic, 1, b"1", offset=n) for n in (5, 6)]
+    hamlet.forge("c", "a", FromHome(APP, messages))
+    hamlet.forge("b", "a", FromHome(APP, messages))
+    hamlet.settle()
+    assert [op.offset for op in reader.heard()] == [0, 0, 5, 6]
+    hamlet.forge("b", "a", FromHome("nowhere", messages), FromHome(APP, []))
+    hamlet.settle()
+    assert reader.heard() == []
+
+
+def test_with_a_node_go_the_watches_it_had() -> None:
+    hamlet = Hamlet(*"abc")
+    b = hamlet["b"]
+    topic = hamlet.placed("topic", "b")
+    for name in "ac":
+        hamlet.ask(hamlet[name].user("r"), Subscribe(id=1, to=topic))
+    assert watchers(b, topic) == ["a", "c"]
+    writer = b.user("w")
+    hamlet.cut("a", "b")
+    hamlet.settle()
+    assert watchers(b, topic) == ["c"]
+    assert hamlet.ask(writer, publish(topic, 1, id=1)).nodes == 1
+
+
+def test_a_watch_said_twice_is_one_and_an_unwatch_of_nothing_is_none() -> None:
+    hamlet = Hamlet("a", "b")
+    b = hamlet["b"]
+    reader = hamlet["a"].user("r")
+    topic = hamlet.placed("topic", "b")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    hamlet.forge("a", "b", Watch(APP, [topic]), Unwatch(APP, ["topic:x"]), Unwatch("no", ["t"]))
+    assert watchers(b, topic) == ["a"]
+    hamlet.ask(b.user("w"), publish(topic, 1, id=1))
+    assert reader.got() == [1]
+    hamlet.forge("b", "a", Recovered(999, "", 0, True, []))
+    assert hamlet.end("a", "b").up
+
+
+def test_many_topics_move_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOVE_TOPICS", 3)
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topics = [f"topic:t{n}" for n in range(20)]
+    reader = a.user("r")
+    for topic in topics:
+        hamlet.ask(reader, Subscribe(id=1, to=topic))
+    hamlet.cut("a", "b")
+    assert a.cluster.watching.moving
+    hamlet.settle()
+    assert not a.cluster.watching.moving
+    hamlet.link("a", "b")
+    hamlet.settle()
+    at_b = [topic for topic in topics if home_among("ab", topic) == "b"]
+    assert [watchers(b, topic) for topic in at_b] == [["a"]] * len(at_b)
+    for n, topic in enumerate(topics):
+        hamlet.ask(b.user(f"w{n}"), publish(topic, n, id=1))
+    assert reader.got() == list(range(20))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["on", "off"]), st.sampled_from("abc"), st.integers(0, 2)),
+        st.tuples(st.sampled_from(["cut", "join"]), st.sampled_from(["ab", "bc", "ac"])),
+        st.tuples(st.sampled_from(["hold", "release"]), st.sampled_from(["ab", "ba", "bc", "ca"])),
+        st.tuples(st.sampled_from(["settle", "tick"])),
+    ),
+    max_size=30,
+)
+
+
+class Crowd:
+    """Three nodes with a reader each, and which topics they read."""
+
+    def __init__(self) -> None:
+        self.hamlet = Hamlet(*"abc")
+        self.readers = {name: self.hamlet[name].user(f"r{name}") for name in "abc"}
+        self.wanted: dict[str, set[str]] = {name: set() for name in "abc"}
+        self.linked = {"ab", "bc", "ac"}
+
+    def step(self, kind: str, *rest: Any) -> None:
+        if kind in ("on", "off"):
+            self._change(kind, rest[0], f"topic:t{rest[1]}")
+        elif kind == "cut" and rest[0] in self.linked:
+            self.linked.discard(rest[0])
+            self.hamlet.cut(*rest[0])
+        elif kind == "join" and rest[0] not in self.linked:
+            self.linked.add(rest[0])
+            self.hamlet.link(*rest[0])
+        elif kind in ("hold", "release"):
+            getattr(self.hamlet, kind)(*rest[0])
+        elif kind in ("settle", "tick"):
+            getattr(self.hamlet, kind)()
+
+    def _change(self, kind: str, name: str, topic: str) -> None:
+        if kind == "on":
+            self.readers[name].say(Subscribe(to=topic))
+            self.wanted[name].add(topic)
+        elif topic in (self.readers[name].session.topics or {}):
+            self.readers[name].say(Unsubscribe(to=topic))
+            self.wanted[name].discard(topic)
+
+    def rest(self) -> None:
+        """Let all links come up and all be said."""
+        for way in ("ab", "ba", "bc", "ca"):
+            self.hamlet.release(*way)
+        for pair in ("ab", "bc", "ac"):
+            self.step("join", pair)
+        self.hamlet.settle()
+        for reader in self.readers.values():
+            reader.heard()
+
+
+@given(STEPS)
+def test_whatever_happened_in_the_end_each_subscriber_gets_each_message_once(
+    steps: list[Any],
+) -> None:
+    crowd = Crowd()
+    for step in steps:
+        crowd.step(*step)
+    crowd.rest()
+    for n in range(3):
+        topic = f"topic:t{n}"
+        home = home_among("abc", topic)
+        for name in "abc":
+            others = sorted(o for o in "abc" if o != home and topic in crowd.wanted[o])
+            assert watchers(crowd.hamlet[name], topic) == (others if name == home else [])
+            crowd.readers[name].say(publish(topic, [n, name]))
+            crowd.hamlet.settle()
+    for name, reader in crowd.readers.items():
+        expected = [[n, o] for n in range(3) for o in "abc" if f"topic:t{n}" in crowd.wanted[name]]
+        assert reader.got() == expected
