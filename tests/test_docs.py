@@ -14,8 +14,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import typer
 
 from chappe.access.token import Key
+from chappe.cli.main import app as cli
 from chappe.cluster.options import ClusterOptions, ClusterTls, LinkOptions, Traffic
 from chappe.edge.http.options import HttpOptions
 from chappe.endpoints.options import HookOptions
@@ -215,6 +217,27 @@ def test_every_option_is_in_the_reference_with_its_default() -> None:
         (row,) = re.findall(rf"^\| `hooks.APP.{hook.name}` \|.*$", REFERENCE, re.MULTILINE)
         if isinstance(hook.default, int | float) and not isinstance(hook.default, bool):
             assert f"| {hook.default} |" in row
+
+
+def test_every_route_is_in_the_reference(node: dict[str, str]) -> None:
+    (described,) = answers(node, [("GET", DEFAULTS["http"] + "/openapi.json", None)])
+    assert described["paths"]
+    for path, methods in described["paths"].items():
+        (row,) = re.findall(
+            rf"^\| `[A-Z]+ {re.escape(path)}(?:\?[^`]*)?` \|.*$", REFERENCE, re.MULTILINE
+        )
+        for method in methods:
+            assert f"{method.upper()} {path}" in row or f"`{method.upper()}`" in row
+
+
+def test_every_flag_of_serve_and_cluster_is_in_the_reference() -> None:
+    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
+    assert set(commands) >= {"serve", "cluster"}
+    for name, command in commands.items():
+        (row, *_) = re.findall(rf"^\| `chappe {name}\b.*$", REFERENCE, re.MULTILINE)
+        for parameter in command.params if name in ("serve", "cluster") else ():
+            flag = parameter.opts[0]
+            assert f"`{flag}" in row or f"`{flag}" in REFERENCE.partition(row)[2], flag
 
 
 def test_every_metric_is_in_the_reference(node: dict[str, str]) -> None:
