@@ -20,7 +20,7 @@ from chappe.endpoints.user import Users
 from chappe.errors import Overload, RequestError, Unreachable, request_error
 from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
 from chappe.hub.app import App
-from chappe.hub.fanout import RUN_BYTES_MAX, RUN_MESSAGES_MAX, Relay
+from chappe.hub.fanout import RUN_BYTES_MAX, RUN_MESSAGES_MAX
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.message import Message
@@ -71,6 +71,8 @@ class Forwarding:
         self._asked: dict[int, Search] = {}
         # Oldest first.
         self._missing: dict[Key, float] = {}
+        # One for each peer, since they hold nothing.
+        self._silent_runs: dict[Peer, tuple[_SilentRun]] = {}
         self.peers: Callable[[], Iterable[Peer]] = tuple
         # Whether somebody may be on a node whose link is not up yet.
         self.expected: Callable[[str, str], bool] = _nobody
@@ -78,28 +80,30 @@ class Forwarding:
 
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
         """Take a message to a user on other nodes; raises RequestError if that is known at once."""
-        there = app.routes.get(user)
-        if there is None or not any(peer.up for peer in there if isinstance(peer, Peer)):
+        there = app.routes.get(user, ())
+        peer = there[0] if len(there) == 1 else None
+        if isinstance(peer, Peer) and peer.up and isinstance(answer, SilentAnswer | RequestAnswer):
+            self._gather(app, peer, message, answer)
+        elif not any(peer.up for peer in there if isinstance(peer, Peer)):
             self._look(app.name, user, (message, answer), None)
-        elif len(there) == 1 and isinstance(answer, SilentAnswer | RequestAnswer):
-            self._gather(app, there[0], message, answer)
         else:
             self._hub.fanout.end()  # what is gathered came before this
             self._forward(app.name, there, message, answer, last=False)
 
     def _gather(
-        self, app: App, there: Relay, message: Message, answer: SilentAnswer | RequestAnswer
+        self, app: App, peer: Peer, message: Message, answer: SilentAnswer | RequestAnswer
     ) -> None:
         """Begin a run to a user on one other node, which more of the same may join."""
-        assert isinstance(there, Peer)
-        there.check_room()
+        peer.check_room()
         fanout, to = self._hub.fanout, message.to
         if isinstance(answer, RequestAnswer):
-            asking = _AskingRun(self, there, answer)
+            asking = _AskingRun(self, peer, answer)
             relays = (asking,)
             fanout.begin(app, to, (), promised=True, relays=relays, elsewhere=True, asking=asking)
         else:
-            runs = (_SilentRun(self, there),)
+            runs = self._silent_runs.get(peer)
+            if runs is None:
+                runs = self._silent_runs[peer] = (_SilentRun(self, peer),)
             fanout.begin(app, to, (), promised=True, relays=runs, elsewhere=True)
         fanout.add(message, None)
 
@@ -312,6 +316,7 @@ class Forwarding:
         for op in peer.unsent():
             if isinstance(op, Forward) and op.first != FORGET_REFUSED:
                 self._return_unsent(peer, op)
+        self._silent_runs.pop(peer, None)
         pending, peer.pending = peer.pending, {}
         for number, awaited in pending.items():
             one = awaited.one(number)
