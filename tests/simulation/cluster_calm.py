@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from chappe.endpoints.presence import PresenceOptions
-from tests.simulation.cluster_person import QUEUE, SERVICE, TOPICS, Device
+from tests.simulation.cluster_person import QUEUE, SERVICE, TOPICS, Deed, Device
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_node import SimulatedNode
@@ -83,21 +83,27 @@ class GoodDay:
             assert deed.outcome == "ok", f"{SERVICE} did not answer: {deed}"
 
     async def _do_jobs(self) -> None:
-        """Whatever is in the queue gets done."""
+        """Whatever is in the queue gets done, by those who fetch and those who are pushed."""
         world = self._world
-        for device in world.devices:
+        for device in (*world.devices, *world.devices):
             deed = await device.enqueue()
             assert deed.outcome == "ok", deed
         # What somebody has kept for too long comes back first.
         await asyncio.sleep(10)
         idle = 0
         while idle < 2:
-            taken = [await device.take_jobs(5, 0.5) for device in world.devices if device.consumes]
+            taken = [await device.take_jobs(5, 0.5) for device in world.devices if device.fetches]
             idle = 0 if any(taken) else idle + 1
         self._check_jobs(world)
 
+    def _today(self) -> list[Deed]:
+        return [deed for deed in self._world.deeds if deed.invoked > self._world.healed_at]
+
     def _check_jobs(self, world: ClusterWorld) -> None:
         taken = {int(deed.to) for deed in world.deeds if deed.kind in ("ack", "nack")}
+        assert any(d.kind == "ack" and world.devices[4].name == d.device for d in self._today()), (
+            "nothing is pushed any more"
+        )
         accepted = [d for d in world.deeds if d.kind == "enqueue" and d.outcome == "ok"]
         for deed in accepted:
             if deed.invoked > world.healed_at or not world.queue_crashed:

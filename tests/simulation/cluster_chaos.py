@@ -135,7 +135,7 @@ class Chaos:
         world.trace.record("pause", node=name)
         world.loop.stop_process(node.process)
         await self._rest(duration_s)
-        if world.nodes.get(name) is node:
+        if not node.crashed:
             world.trace.record("resume", node=name)
             world.loop.resume_process(node.process)
 

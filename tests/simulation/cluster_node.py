@@ -90,7 +90,7 @@ class SimulatedNode:
         self.name = machine.name
         self.run = run
         self.process = Process(f"{self.name}/{run}")
-        self.up = False
+        self.up = self.crashed = False
         # All that ever came up.
         self.links: list[Link] = []
         self.recorder = NodeRecorder(world.truth, self)

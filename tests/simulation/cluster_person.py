@@ -73,8 +73,10 @@ class Device:
         self.received: list[Message] = []
         self.gaps: list[Gap] = []
         self.said = 0
+        self.closing = False
         self.provides = number in (1, 3)
-        self.consumes = number in (2, 4)
+        # One fetches, one is pushed.
+        self.fetches, self.consumes = number == 2, number == 4
         self.client: Client
 
     async def open(self) -> None:
@@ -112,6 +114,8 @@ class Device:
             await self.until_ok(
                 "provide", SERVICE, lambda: self.client.provide(SERVICE, self._serve)
             )
+        if self.consumes:
+            self._consuming = self.world.loop.create_task(self.consume())
 
     async def until_ok(self, kind: str, to: str, ask: Any) -> None:
         while (await self.do(kind, to, ask())).outcome != "ok":
@@ -137,12 +141,12 @@ class Device:
 
     async def act(self) -> None:
         """Live, until the world is to be quiet."""
-        consuming = self.world.loop.create_task(self.consume()) if self.consumes else None
+        fetching = self.world.loop.create_task(self._fetch()) if self.fetches else None
         while not self.world.quiet:
             await self._do_something()
             await asyncio.sleep(self.random.expovariate(1.5))
-        if consuming is not None:
-            await consuming
+        if fetching is not None:
+            await fetching
 
     async def _do_something(self) -> None:
         random, client = self.random, self.client
@@ -198,11 +202,20 @@ class Device:
         with suppress(Overload, ConnectionClosed):
             self.client.post(to, self.word())
 
-    async def consume(self) -> None:
-        """Take jobs: most are done, some handed back, some kept for too long."""
+    async def _fetch(self) -> None:
         while not self.world.quiet:
             await self.take_jobs(self.random.choice([1, 2, 5]), wait_s=2.0)
             await asyncio.sleep(self.random.expovariate(2))
+
+    async def consume(self) -> None:
+        """Take what the queue pushes, to the end; begin anew when it is refused."""
+        while not self.closing:
+            try:
+                async with self.client.consume(QUEUE, credit=3) as items:
+                    async for item in items:
+                        await self._settle(item)
+            except (RequestError, ConnectionClosed):
+                await asyncio.sleep(1)
 
     async def take_jobs(self, n: int, wait_s: float) -> int:
         """Take some jobs once; how many came."""
@@ -211,14 +224,18 @@ class Device:
             return 0
         items: list[Item] = deed.result
         for item in items:
-            fate = self.random.choices(["ack", "nack", "keep"], [10, 2, 1])[0]
-            if fate == "keep" and not self.world.quiet:
-                continue
-            ask = item.ack() if fate != "nack" else item.nack()
-            settled = await self.do("ack" if fate != "nack" else "nack", str(item.id), ask)
-            if settled.outcome == "ok" and not settled.result:
-                settled.outcome = "unknown"
+            await self._settle(item)
         return len(items)
+
+    async def _settle(self, item: Item) -> None:
+        """Most jobs are done, some handed back, some kept for too long."""
+        fate = self.random.choices(["ack", "nack", "keep"], [10, 2, 1])[0]
+        if fate == "keep" and not self.world.quiet:
+            return
+        kind, ask = ("nack", item.nack()) if fate == "nack" else ("ack", item.ack())
+        settled = await self.do(kind, str(item.id), ask)
+        if settled.outcome == "ok" and not settled.result:
+            settled.outcome = "unknown"
 
     def word(self) -> list[Any]:
         """Something that nobody has said before."""
@@ -245,5 +262,6 @@ class Device:
 
     async def close(self) -> None:
         """Leave for good."""
+        self.closing = True
         await self.client.close()
         await asyncio.wait([self._reading])

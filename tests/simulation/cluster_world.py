@@ -125,6 +125,7 @@ class ClusterWorld:
         """End a node at once: with its machine's power, or alone, so that its kernel says so."""
         node = self.nodes.pop(name)
         self.queue_crashed |= node.up and node.application.queues.get(APP, QUEUE) is not None
+        node.crashed = True
         self.loop.stop_process(node.process)
         self.truth.crashed(name)
         if power:

@@ -9,6 +9,7 @@ links are not up yet. It is a hint: what a link says counts.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import structlog
 
@@ -71,14 +72,18 @@ class RouteCopy:
         """Begin to write."""
         self._writer = asyncio.get_running_loop().create_task(self._write())
 
-    async def stop(self) -> None:
-        """Write no more; a node that leaves with a goodbye takes its routes along."""
+    async def stop(self, leaving: Iterable[Key] = ()) -> None:
+        """Write no more; a node that leaves with a goodbye takes its routes along.
+
+        Who is leaving when nobody else is there to see it stays: its next run looks after them.
+        """
         if self._writer is not None:
             self._writer.cancel()
             await asyncio.wait((self._writer,))
             self._writer = None
         try:
             await self._store.clear(TABLE, self._prefix)
+            await self._store.change(TABLE, {self._key(key): b"" for key in leaving})
         except StorageError as error:
             log.warning("routes.copy", reason=str(error))
 

@@ -14,6 +14,8 @@ from chappe.cluster.peer import Peer
 _MASK = (1 << 64) - 1
 _KNOWN_MAX = 100_000
 
+_Node = tuple[int, str, Peer | None]
+
 
 def stable_hash(*words: str) -> int:
     """A hash that is the same in every process."""
@@ -32,7 +34,7 @@ class Homes:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._nodes: list[tuple[int, str, Peer | None]] = []
+        self._nodes: list[_Node] = []
         self._known: dict[tuple[str, str], Peer | None] = {}
         self.see(())
 
@@ -54,8 +56,15 @@ class Homes:
             pass
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
+        self._known[key] = peer = self._best(self._nodes, app, address)
+        return peer
+
+    def next_home(self, app: str, address: str) -> Peer | None:
+        """The node where an address would live if this one were gone; None when it is alone."""
+        others = [node for node in self._nodes if node[2] is not None]
+        return self._best(others, app, address) if others else None
+
+    def _best(self, nodes: list[_Node], app: str, address: str) -> Peer | None:
         point = stable_hash(app, address)
         # Two nodes with one number are told apart by name, on every node alike.
-        _, _, peer = max(self._nodes, key=lambda node: (mix(point ^ node[0]), node[1]))
-        self._known[key] = peer
-        return peer
+        return max(nodes, key=lambda node: (mix(point ^ node[0]), node[1]))[2]

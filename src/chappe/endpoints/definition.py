@@ -49,7 +49,7 @@ class Definitions:
         self._node = node
         self._owners: dict[tuple[str, str], QueueRecord] = {}
         # Takes messages of a queue to the node that it lives on now.
-        self.hand_over: Callable[[str, str, list[Message]], None] | None = None
+        self.hand_over: Callable[[str, list[Message]], None] | None = None
         directory.subscribe("topic", self._topic_changed)
         directory.subscribe("queue", self._queue_changed)
 
@@ -94,9 +94,13 @@ class Definitions:
 
     def take_over(self, app: str, queue: str) -> None:
         """A queue lives on this node now, because its owner is gone: it begins empty."""
+        self.move(app, queue, self._node)
+
+    def move(self, app: str, queue: str, node: str) -> None:
+        """Let a queue, if it was made, live on that node from now on."""
         known = self._owners.get((app, queue))
-        if known is not None and known.owner != self._node:
-            self._directory.put(app, queue, _encode(QueueRecord(self._node, known.options)))
+        if known is not None and known.owner != node:
+            self._directory.put(app, queue, _encode(QueueRecord(node, known.options)))
 
     def _topic_changed(self, record: Record) -> None:
         options = None if record.value is None else _read(record.value, TopicOptions)
@@ -116,7 +120,7 @@ class Definitions:
             except Overload as error:  # made elsewhere for here, or before a bound was lowered
                 self._hub.recorder.refused(record.app, error.code)
         elif (messages := self._queues.give_up(*key)) and self.hand_over is not None:
-            self.hand_over(queue.owner, record.app, messages)
+            self.hand_over(record.app, messages)
 
 
 def _topic_options(op: Create) -> TopicOptions:

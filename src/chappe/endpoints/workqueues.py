@@ -54,6 +54,10 @@ class WorkQueues:
         """The queue at an address, if one was made."""
         return self._queues.get((app, address))
 
+    def addresses(self) -> list[tuple[str, str]]:
+        """The queues there are, as (app, address)."""
+        return list(self._queues)
+
     def create(self, app: str, address: str, options: QueueOptions) -> None:
         """Make a queue, or change the options of one; what it holds stays.
 

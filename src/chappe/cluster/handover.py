@@ -1,0 +1,87 @@
+"""Handover: the messages of a queue that lives on another node now are taken there (H17).
+
+A queue moves when its node leaves, or when others have lost sight of it and one of them goes on
+with it, empty. The node that held it learns of that from the queue's record, perhaps before it is
+linked to the one that the record names: until then the messages wait here. They are what the queue
+held, so its bounds are theirs. What is on a link that breaks is lost, as it would be with its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chappe.cluster.homes import Homes
+from chappe.cluster.peer import Peer
+from chappe.endpoints.application import Application
+from chappe.hub.hub import Hub
+from chappe.message import Message
+from chappe.wire.node import Handed
+
+# Messages in one op.
+_HANDED_MESSAGES = 100
+
+Key = tuple[str, str]
+
+
+class Handover:
+    """Takes what queues held to the nodes they moved to."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        application: Application,
+        homes: Homes,
+        name: str,
+        find: Callable[[str], Peer | None],
+    ) -> None:
+        self._hub = hub
+        self._queues = application.queues
+        self._definitions = application.definitions
+        self._homes = homes
+        self._name = name
+        self._find = find
+        self._waiting: dict[Key, list[Message]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for their queue's node to be linked."""
+        return sum(map(len, self._waiting.values()))
+
+    def give(self, app: str, messages: list[Message]) -> None:
+        """Take messages of a queue to where it lives, now or as soon as that node is linked."""
+        for message in messages:
+            self._waiting.setdefault((app, message.to), []).append(message)
+        self.flush()
+
+    def take(self, peer: Peer, op: Handed) -> None:
+        """A peer held messages of queues that live here, or did when it heard of them last."""
+        self.give(op.app, op.messages)
+
+    def flush(self) -> None:
+        """Hand over what can be: a record has changed, or a node has come."""
+        for key in list(self._waiting):
+            owner = self._definitions.owner_of(*key)
+            peer = None if owner is None else self._find(owner)
+            if owner == self._name:
+                self._drop(key[0], self._queues.take_on(key[0], self._waiting.pop(key)))
+            elif owner is None:
+                self._drop(key[0], len(self._waiting.pop(key)))
+            elif peer is not None:
+                self._hand(peer, key[0], self._waiting.pop(key))
+
+    def leave(self) -> None:
+        """This node goes: let each of its queues live on another, if there is one."""
+        for app, queue in self._queues.addresses():
+            peer = self._homes.next_home(app, queue)
+            if peer is not None:
+                self._definitions.move(app, queue, peer.name)
+
+    def _hand(self, peer: Peer, app: str, messages: list[Message]) -> None:
+        for start in range(0, len(messages), _HANDED_MESSAGES):
+            some = messages[start : start + _HANDED_MESSAGES]
+            size = sum(len(message.payload) + 100 for message in some)
+            peer.tell(Handed(app, some), size)
+
+    def _drop(self, app: str, count: int) -> None:
+        if count:
+            self._hub.recorder.dropped(app, "queue_moved", count)
