@@ -208,6 +208,7 @@ class Neighbourhood:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        alone = not self.cluster.peers
         if self.mesh is not None:
             self.cluster.leave()
             await self.mesh.stop()
@@ -215,7 +216,8 @@ class Neighbourhood:
         self.presence.stop()
         if self._hooks is not None:
             await self._hooks.close()
-        await self._copy.stop()
+        leaving = [(app, address) for app, address, _ in self.presence.leaving()]
+        await self._copy.stop(leaving if alone else ())
         if self._number is not None:
             await self._number.release()
         if self._place is not None:
