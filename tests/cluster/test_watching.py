@@ -372,6 +372,45 @@ def test_two_quick_moves_of_a_home_leave_one_watch_at_the_last() -> None:
     assert reader.got() == [1]
 
 
+def test_back_at_the_home_of_before_subscribers_are_told_what_they_may_have_missed() -> None:
+    hamlet = Hamlet(*"ab")
+    a, b = hamlet["a"], hamlet["b"]
+    hamlet.add("c")
+    topic = moving("topic", ("ab", "b"), ("ac", "c"))
+    keep_history(hamlet, "abc", topic)
+    reader, writer = a.user("r"), b.user("w")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    # For a moment a is linked to another only; b goes on, and its history with it.
+    hamlet.cut("a", "b")
+    hamlet.link("a", "c")
+    hamlet.settle()
+    writer.say(publish(topic, "missed"))
+    hamlet.cut("a", "c")
+    hamlet.link("a", "b")
+    hamlet.settle()
+    history = b.application.topics.history(APP, topic)
+    assert history is not None
+    assert told(reader)[-1] == ("position", history.epoch, 1)
+    assert watchers(b, topic) == ["a"]
+
+
+def test_who_leaves_while_homes_move_is_forgotten_by_the_old_one_too() -> None:
+    hamlet = Hamlet(*"ab")
+    a, b, c = hamlet["a"], hamlet["b"], hamlet.add("c")
+    topic = moving("topic", ("ab", "b"), ("abc", "c"))
+    reader = a.user("r")
+    hamlet.ask(reader, Subscribe(id=1, to=topic))
+    hamlet.hold("c", "a")
+    for one in "ab":
+        hamlet.link(one, "c")
+    hamlet.settle()
+    assert watchers(b, topic) == watchers(c, topic) == ["a"]
+    hamlet.ask(reader, Unsubscribe(id=2, to=topic))
+    hamlet.release("c", "a")
+    hamlet.settle()
+    assert watchers(b, topic) == watchers(c, topic) == []
+
+
 def test_a_home_that_moves_twice_before_its_word_is_left_by_all_it_was_asked_at() -> None:
     hamlet = Hamlet(*"ab")
     a, b, c, d = hamlet["a"], hamlet["b"], hamlet.add("c"), hamlet.add("d")

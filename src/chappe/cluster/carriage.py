@@ -162,6 +162,8 @@ class Carriage:
 
     def serve_introduce(self, peer: Peer, op: Introduce) -> None:
         """Make a stand-in for a session of a peer."""
+        if (peer, op.session) in self._stand_ins:
+            return  # the peer took it for gone, by a word about one before it
         sink = StandIn(peer, op.session, self._let_go)
         session = Session(op.session, EDGE, STREAM, sink, peer.name)
         scopes: dict[str, Any] = {
@@ -187,6 +189,8 @@ class Carriage:
         session = self._hub.sessions.get(op.session)
         if session is not None:
             self._introduced.get(session, set()).discard(peer)
+            asked = self._requests.get(peer, {}).pop(session, set())
+            self._give_up(session, asked, "the node that was asked has let this session go")
 
     def _let_go(self, sink: StandIn) -> None:
         """The home closed a stand-in: its node introduces it again when it needs one."""
@@ -219,10 +223,13 @@ class Carriage:
         for known in self._introduced.values():
             known.discard(peer)
         for session, requests in self._requests.pop(peer, {}).items():
-            self._under_way -= len(requests)
-            for request in sorted(requests):
-                error = Overload("the node that was asked went away", outcome_unknown=True)
-                self._hub.refuse(session, request, error)
+            self._give_up(session, requests, "the node that was asked went away")
+
+    def _give_up(self, session: Session, requests: set[int], reason: str) -> None:
+        """Answer requests that nobody else will answer."""
+        self._under_way -= len(requests)
+        for request in sorted(requests):
+            self._hub.refuse(session, request, Overload(reason, outcome_unknown=True))
 
     def stand(self, session: Session, op: Op) -> None:
         """Remember what a session does until it leaves, to do it again when its home moves."""

@@ -52,8 +52,8 @@ class Visits:
         key = (peer, self._number)
         words: asyncio.Queue[_Word] = asyncio.Queue()
         data = _encode(request)
-        peer.tell(Visit(self._number, data), len(data))
         self._asked[key] = words
+        peer.tell(Visit(key[1], data), len(data))
         last = False
         try:
             while not last:
