@@ -251,12 +251,21 @@ class Carriage:
     def move(self) -> None:
         """The nodes have changed: what stands is said again where its home is now."""
         for key, sessions in list(self._standing.items()):
-            before, now = self._stood[key], self._home(*key)
-            if before is now:
+            before, now = self._stood.get(key), self._home(*key)
+            if before is now or key not in self._standing:
                 continue
             self._stood[key] = now
             for session, op in list(sessions.items()):
                 self._move_one(session, op, before)
+
+    def say_again(self, app: str, queue: str) -> None:
+        """A queue's record has changed: it may live on the same node as before, begun anew."""
+        key = (app, queue)
+        sessions = list(self._standing.get(key, {}).items())
+        if sessions:
+            self._stood[key] = self._home(*key)
+        for session, op in sessions:
+            self._hub.receive(session, op)
 
     def _move_one(self, session: Session, op: Op, before: Peer | None) -> None:
         self._hub.receive(session, op)

@@ -251,7 +251,7 @@ class Cluster:
 
     def _queue_changed(self, record: Record) -> None:
         """A queue may have moved: so do its consumers, and what was held of it here."""
-        self.carriage.move()
+        self.carriage.say_again(record.app, record.address)
         self.handover.flush()
 
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:

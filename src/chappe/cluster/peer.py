@@ -270,15 +270,10 @@ class Peer:
 
     def flush(self) -> None:
         """Write what was gathered, unless the link is paused or gone."""
-        while self._trickle and self.up and self._bytes < self._bytes_max // 4:
-            for op in self._trickle[0]:
-                self._gathered.append(op)
-                self._grow(_PAGE_BYTES)
-                break
-            else:
-                self._trickle.popleft()
         if self.link.paused or not self.up:
             return
+        if self._trickle:
+            self._tell_on()
         if self._gathered:
             self._encode()
         frames, self._frames, self._bytes = self._frames, deque(), 0
@@ -286,6 +281,19 @@ class Peer:
             self.link.write(frame)
         if self._trickle and not self.link.paused:
             self._waker.wake(self)
+
+    def _tell_on(self) -> None:
+        """Go on with a long story. It comes before what was gathered: whoever is asked for
+        something of a queue must have been told of the queue."""
+        gathered, self._gathered = self._gathered, []
+        while self._trickle and self._bytes < self._bytes_max // 4:
+            for op in self._trickle[0]:
+                self._gathered.append(op)
+                self._grow(_PAGE_BYTES)
+                break
+            else:
+                self._trickle.popleft()
+        self._gathered += gathered
 
     def unsent(self) -> list[NodeOp]:
         """What was gathered and never handed to the link; it is gone from here."""
