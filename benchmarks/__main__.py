@@ -14,12 +14,15 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.bench import Bench, Measurement
-from benchmarks.chart import draw
+from benchmarks.chart import charts, draw
+from benchmarks.cluster import ClusterSpeed
 from benchmarks.figure import Table
 from benchmarks.latency import Latency
 from benchmarks.load import Load, LoadError
 from benchmarks.memory import Memory
-from benchmarks.report import CHART, compose
+from benchmarks.rejoin import Rejoin
+from benchmarks.report import compose
+from benchmarks.routing import RouteLookUp
 from benchmarks.server import CHAPPE, Recipe, ServerError, recipes
 from benchmarks.startup import StartUp
 from benchmarks.throughput import FAN_OUT, PAIRS, Throughput
@@ -30,6 +33,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     Memory(),
     Latency(),
     StartUp(),
+    ClusterSpeed(),
+    RouteLookUp(),
+    Rejoin(),
 )
 
 
@@ -41,18 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {recipe.name: recipe for recipe in recipes(options.chappe, options.peers)}
     chosen = [m for m in MEASUREMENTS if options.only in (None, m.name)]
     try:
-        tables = _measure(console, chosen, found, options.quick)
+        tables = _measure(console, chosen, found, options)
     except (LoadError, ServerError) as error:
         console.print(f"[red]{error}[/red]")
         return 1
     versions = {name: recipe.version() for name, recipe in found.items()}
-    drawn = any(table.bars for table in tables)
-    report = compose(tables, versions, quick=options.quick, chart=drawn)
+    report = compose(tables, versions, quick=options.quick)
     console.print(Markdown(report))
     if options.write is not None:
         options.write.write_text(report)
-        if drawn:
-            options.write.with_name(CHART).write_text(draw(tables))
+        for chart in charts(tables):
+            options.write.with_name(chart.file).write_text(draw(chart, tables))
     return 0
 
 
@@ -71,7 +76,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _measure(
-    console: Console, chosen: Sequence[Measurement], found: dict[str, Recipe], quick: bool
+    console: Console,
+    chosen: Sequence[Measurement],
+    found: dict[str, Recipe],
+    options: argparse.Namespace,
 ) -> list[Table]:
     columns = (
         TextColumn("{task.description}"),
@@ -88,7 +96,7 @@ def _measure(
         def advance(what: str) -> None:
             progress.update(task, advance=1, description=what)
 
-        bench = Bench(Load(Path(folder)), found, quick, advance)
+        bench = Bench(Load(Path(folder)), found, options.chappe, options.quick, advance)
         progress.update(task, total=sum(m.steps(bench) for m in chosen))
         try:
             return [table for m in chosen for table in m.measure(bench)]

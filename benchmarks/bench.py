@@ -58,6 +58,8 @@ class Bench:
 
     load: Load
     recipes: dict[str, Recipe]
+    # How to start Chappe, for those who want more of it than one server.
+    chappe: str
     quick: bool
     advance: Callable[[str], None]
 

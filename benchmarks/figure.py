@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -35,6 +35,21 @@ def ratio(above: Figure, below: Figure) -> Figure:
     return figure([a / b for a, b in zip(above.values, below.values, strict=True)])
 
 
+def best_ratio(above: Figure, below: Figure, best: Callable[[tuple[float, ...]], float]) -> float:
+    """Divide the best by the best: what disturbed some repetitions falls out."""
+    return best(above.values) / best(below.values)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of several tables."""
+
+    file: str
+    title: str
+    # How the names of the bars begin that it is about; the others are there to compare with.
+    ours: str = "Chappe"
+
+
 @dataclass(frozen=True)
 class Promise:
     """A bound that a figure must keep, and where it should get to."""
@@ -65,6 +80,7 @@ class Table:
     verdicts: list[str] = field(default_factory=list)
     # What the chart draws: a bar for each of these names.
     bars: dict[str, float] = field(default_factory=dict)
+    chart: Chart | None = None
 
     def markdown(self) -> str:
         """The table in Markdown, its promises below it."""

@@ -1,13 +1,15 @@
 // load: the same work for every server, on loopback.
 //
-//   load PROTOCOL PORT fan|pairs CONNECTIONS PAYLOAD WINDOW WARM_S SECONDS PID[,PID...]
-//   load PROTOCOL PORT latency CONNECTIONS PAYLOAD PER_S WARM_S SECONDS PID[,PID...]
-//   load PROTOCOL PORT idle CONNECTIONS UNDER_WAY PID[,PID...]
+//   load PROTOCOL PORTS fan|pairs CONNECTIONS PAYLOAD WINDOW WARM_S SECONDS PID[,PID...]
+//   load PROTOCOL PORTS latency CONNECTIONS PAYLOAD PER_S WARM_S SECONDS PID[,PID...]
+//   load PROTOCOL PORTS idle CONNECTIONS UNDER_WAY PID[,PID...]
 //
+// PORTS is one port, or two: where those who receive connect, and where those who send do.
 // fan: one publisher, CONNECTIONS subscribers of one topic. pairs: CONNECTIONS senders, each with a
 // receiver of its own. Both are closed loops: at most WINDOW messages are under way per publisher,
-// so nothing is dropped and a server is measured at the rate it sustains. latency: one publisher
-// at a fixed rate. idle: open the connections, UNDER_WAY at a time, say so, answer heartbeats
+// so nothing is dropped and a server is measured at the rate it sustains; where the protocol asks
+// for an acknowledgement of each message, it is these that make room. latency: one publisher at a
+// fixed rate. idle: open the connections, UNDER_WAY at a time, say so, answer heartbeats
 // until standard input ends, and check that all of them are still there.
 // Prints one line of JSON. The CPU time is that of the given server processes.
 #define _GNU_SOURCE
@@ -47,7 +49,7 @@ typedef struct {
 } Connection;
 
 static const Protocol *protocol;
-static int port, poller, ready;
+static int receiving_port, sending_port, poller, ready;
 static int64_t delivered;
 static uint32_t *latencies;  // microseconds; NULL when they are not asked for
 static size_t latency_count, latency_max;
@@ -87,6 +89,8 @@ static void greet(Connection *c) {
   say(c, out, protocol->greet(out, c->role, c->number, &c->answers));
 }
 
+static int sends(Role role) { return role == PUBLISHER || role == SENDER; }
+
 static void dial(Connection *c, Role role, int number) {
   int one = 1;
   *c = (Connection){.number = number, .role = role, .upgrading = protocol->upgrade != NULL};
@@ -98,7 +102,7 @@ static void dial(Connection *c, Role role, int number) {
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK + number % SOURCES)};
   if (bind(c->fd, (void *)&from, sizeof from)) fail("bind");
   struct sockaddr_in to = {.sin_family = AF_INET,
-                           .sin_port = htons(port),
+                           .sin_port = htons(sends(role) ? sending_port : receiving_port),
                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   if (connect(c->fd, (void *)&to, sizeof to)) fail("connect");
   setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -132,6 +136,8 @@ static void take_frame(Connection *c, Kind kind, int count, const unsigned char 
     if (latencies) note_latency(frame, bytes);
   } else if (kind == ANSWER && c->answers) {
     if (!--c->answers) ready++;
+  } else if (kind == ANSWER) {
+    c->received++;
   } else if (kind == PING) {
     say(c, protocol->pong, protocol->pong_bytes);
   } else if (kind == REFUSAL) {
@@ -272,8 +278,10 @@ static void run_closed_loop(int pairs, char **arg) {
   int64_t last = 0;
   Mark from = {0};
   for (; !from.begun || at - from.begun < seconds; at = now()) {
-    for (int i = 0; i < senders; i++)
-      send_within(out + i, pairs ? in[i].received : delivered / count, window);
+    for (int i = 0; i < senders; i++) {
+      int64_t seen = pairs ? in[i].received : delivered / count;
+      send_within(out + i, protocol->acknowledged ? out[i].received : seen, window);
+    }
     take_events(1);
     if (!from.begun && at - start >= warm_s) from = mark(arg[5]);
     if (delivered != last) last = delivered, moved = at;
@@ -349,10 +357,12 @@ static void run_idle(char **arg) {
 
 int main(int argc, char **argv) {
   if (argc < 7 || !(protocol = find_protocol(argv[1]))) {
-    fprintf(stderr, "usage: load PROTOCOL PORT WORK ...; load.c tells how\n");
+    fprintf(stderr, "usage: load PROTOCOL PORTS WORK ...; load.c tells how\n");
     return 2;
   }
-  port = atoi(argv[2]);
+  char *second = strchr(argv[2], ',');
+  receiving_port = atoi(argv[2]);
+  sending_port = second ? atoi(second + 1) : receiving_port;
   poller = epoll_create1(0);
   const char *work = argv[3];
   if (!strcmp(work, "idle"))

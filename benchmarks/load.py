@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from benchmarks.server import Server
+from typing import Protocol
 
 Figures = dict[str, float]
 
@@ -20,6 +19,26 @@ class LoadError(Exception):
     """The load could not be carried through; the text says why."""
 
 
+class Target(Protocol):
+    """What work is put on: a server, or several that are one to their clients."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ports(self) -> Mapping[str, str]:
+        """For each protocol one port, or two: where to receive, and where to send."""
+        ...
+
+    def pids(self) -> list[int]:
+        """The processes whose CPU time counts."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until every connection of the load is let go."""
+        ...
+
+
 class Load:
     """Puts work on servers."""
 
@@ -28,7 +47,7 @@ class Load:
         sources = [str(_HERE / "load.c"), str(_HERE / "protocols.c")]
         subprocess.run(["gcc", "-O2", "-Wall", "-o", str(self._binary), *sources], check=True)
 
-    def run(self, server: Server, protocol: str, work: str, *options: float) -> Figures:
+    def run(self, server: Target, protocol: str, work: str, *options: float) -> Figures:
         """Do closed-loop or timed work; raises LoadError."""
         argv = self._argv(server, protocol, work, options)
         run = subprocess.run(
@@ -41,7 +60,7 @@ class Load:
 
     @contextmanager
     def idle(
-        self, server: Server, protocol: str, connections: int, under_way: int
+        self, server: Target, protocol: str, connections: int, under_way: int
     ) -> Iterator[Figures]:
         """Hold connections open, heartbeats answered, while the block runs; raises LoadError."""
         argv = self._argv(server, protocol, "idle", (connections, under_way))
@@ -64,14 +83,14 @@ class Load:
         server.settle()
 
     def _argv(
-        self, server: Server, protocol: str, work: str, options: tuple[float, ...]
+        self, server: Target, protocol: str, work: str, options: tuple[float, ...]
     ) -> list[str]:
         pids = ",".join(map(str, server.pids()))
-        words = [str(self._binary), protocol, str(server.ports[protocol]), work]
+        words = [str(self._binary), protocol, server.ports[protocol], work]
         return [*words, *map(str, options), pids]
 
 
-def _failure(server: Server, protocol: str, work: str, reason: str) -> LoadError:
+def _failure(server: Target, protocol: str, work: str, reason: str) -> LoadError:
     return LoadError(f"{server.name}, {protocol}, {work}: {reason.strip()}")
 
 

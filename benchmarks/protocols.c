@@ -179,13 +179,22 @@ static size_t json_greet(char *out, Role role, int number, int *answers) {
   return n + websocket_frame(out + n, op, size);
 }
 
-static size_t json_message(char *out, Role role, int number, const char *payload, size_t bytes) {
-  char op[PAYLOAD_BYTES_MAX + OVERHEAD_BYTES_MAX];
-  (void)bytes;
-  int size = role == SENDER
-                 ? sprintf(op, "{\"op\":\"send\",\"to\":\"user:r%06d\",\"data\":\"%s\"}", number, payload)
-                 : sprintf(op, "{\"op\":\"publish\",\"to\":\"topic:t\",\"data\":\"%s\"}", payload);
+static size_t json_op(char *out, Role role, int number, const char *payload, const char *id) {
+  char op[PAYLOAD_BYTES_MAX + OVERHEAD_BYTES_MAX], to[24] = "topic:t";
+  if (role == SENDER) snprintf(to, sizeof to, "user:r%06d", number);
+  int size = sprintf(op, "{\"op\":\"%s\",%s\"to\":\"%s\",\"data\":\"%s\"}",
+                     role == SENDER ? "send" : "publish", id, to, payload);
   return websocket_frame(out, op, size);
+}
+
+static size_t json_message(char *out, Role role, int number, const char *payload, size_t bytes) {
+  (void)bytes;
+  return json_op(out, role, number, payload, "");
+}
+
+static size_t json_request(char *out, Role role, int number, const char *payload, size_t bytes) {
+  (void)bytes;
+  return json_op(out, role, number, payload, "\"id\":3,");
 }
 
 static size_t websocket_cut(const unsigned char *in, size_t bytes, Kind *kind, int *count) {
@@ -244,6 +253,13 @@ static size_t packed_message(char *out, Role role, int number, const char *paylo
   n += bytes;
   array[n++] = (char)0xc3;
   return packed_frame(out, array, n);
+}
+
+// The same with an id: behind the frame's head, the array's and the op's code.
+static size_t packed_request(char *out, Role role, int number, const char *payload, size_t bytes) {
+  size_t n = packed_message(out, role, number, payload, bytes);
+  out[7] = 3;
+  return n;
 }
 
 // Many ops in one frame: an array of their arrays.
@@ -319,6 +335,10 @@ static const Protocol PROTOCOLS[] = {
     {"json", UPGRADE, json_greet, json_message, NULL, websocket_cut, "\x8a\x80\x37\xfa\x21\x3d", 6},
     {"packed", NULL, packed_greet, packed_message, packed_join, packed_cut, PACKED_PONG, 7},
     {"packed-single", NULL, packed_greet, packed_message, NULL, packed_cut, PACKED_PONG, 7},
+    {"json-acknowledged", UPGRADE, json_greet, json_request, NULL, websocket_cut,
+     "\x8a\x80\x37\xfa\x21\x3d", 6, 1},
+    {"packed-acknowledged", NULL, packed_greet, packed_request, packed_join, packed_cut,
+     PACKED_PONG, 7, 1},
 };
 
 const Protocol *find_protocol(const char *name) {

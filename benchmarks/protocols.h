@@ -27,6 +27,8 @@ typedef struct Protocol {
   size_t (*cut)(const unsigned char *in, size_t bytes, Kind *kind, int *count);
   const char *pong;
   size_t pong_bytes;
+  // Whether every message asks for an answer of its own.
+  int acknowledged;
 } Protocol;
 
 // The protocol of that name, or NULL.

@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.figure import Table
-
-CHART = "cpu-per-delivery.svg"
+from benchmarks.figure import Chart, Table
 
 _NOTES = """\
 ## How to read this
@@ -34,20 +32,23 @@ _NOTES = """\
   a window, is one frame. "One op a frame" is the same work from a client that does not.
 - JSON deliveries are longer than packed ones by about 60 bytes, and WebSocket frames are unmasked
   on receipt; both are in the figures.
+- Two nodes, or two workers, and the load are three busy processes. On a machine with two cores they
+  take turns, so a rate there is lower than what the same CPU time gives on a machine with more.
 - One Chappe worker is one Python process on one core. NATS uses all cores: its CPU time is the sum.
 """
 
 
-def compose(
-    tables: Sequence[Table], versions: Mapping[str, str], *, quick: bool, chart: bool
-) -> str:
+def compose(tables: Sequence[Table], versions: Mapping[str, str], *, quick: bool) -> str:
     """The whole report in Markdown."""
     parts = ["# Results\n", _circumstances(versions)]
     if quick:
         parts.append("**A quick run: a fraction of the work, once. Do not quote it.**\n")
-    if chart:
-        parts.append(f"![CPU time per delivery]({CHART})\n")
-    parts += [table.markdown() for table in tables]
+    shown: set[Chart] = set()
+    for table in tables:
+        if table.chart is not None and table.chart not in shown:
+            shown.add(table.chart)
+            parts.append(f"![{table.chart.title}]({table.chart.file})\n")
+        parts.append(table.markdown())
     return "\n".join([*parts, _NOTES])
 
 

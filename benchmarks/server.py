@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,7 @@ _START_S = 20
 _STOP_S = 15
 _SETTLE_S = 20
 _PAUSE_S = 0.02
+_FIRST_CONNECTIONS = 16
 
 
 class ServerError(Exception):
@@ -36,13 +38,21 @@ class Server:
     process: subprocess.Popen[str]
     folder: Path
     ready_s: float
-    ports: dict[str, int] = field(default_factory=dict)
+    ports: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Some descriptors, such as the kernel's for polling, appear with the first connection.
-        with socket.create_connection(("127.0.0.1", next(iter(self.ports.values())))):
+        # So many that each process which shares the port gets one.
+        port = int(next(iter(self.ports.values())))
+        with ExitStack() as stack:
+            for _ in range(_FIRST_CONNECTIONS):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             time.sleep(0.1)
         time.sleep(0.1)
+        self.rest()
+
+    def rest(self) -> None:
+        """Take the descriptors it holds now for those it holds at rest."""
         self._descriptors = self._count_descriptors()
 
     def pids(self) -> list[int]:
@@ -81,7 +91,7 @@ class Recipe:
 
 def recipes(chappe: str, peers: bool) -> list[Recipe]:
     """The servers to measure: Chappe, and those peers that are installed."""
-    found = [Recipe("chappe", lambda: _start_chappe(chappe), lambda: version("chappe"))]
+    found = [Recipe("chappe", lambda: start_chappe(chappe), lambda: version("chappe"))]
     if not peers:
         return found
     for name, start, argument in (
@@ -142,7 +152,8 @@ def _spawn(argv: list[str], folder: Path, stdout: int) -> subprocess.Popen[str]:
     )
 
 
-def _start_chappe(command: str) -> Server:
+def start_chappe(command: str) -> Server:
+    """Start a node, or several that share its ports; raises ServerError."""
     folder = Path(tempfile.mkdtemp(prefix="chappe-benchmark-"))
     ports = ["--port", "0", "--http-port", "0", "--tcp-port", "0"]
     words = command.split()
@@ -154,8 +165,12 @@ def _start_chappe(command: str) -> Server:
         _end(process, folder)
         raise ServerError(f"chappe ended before it was ready: {command}")
     taken = time.monotonic() - begun
-    json_port, packed_port = (urlsplit(ready[key]).port or 0 for key in ("websocket", "tcp"))
-    found = {"json": json_port, "packed": packed_port, "packed-single": packed_port}
+    json_port, packed_port, http_port = (
+        str(urlsplit(ready[key]).port) for key in ("websocket", "tcp", "http")
+    )
+    found = dict.fromkeys(("json", "json-acknowledged"), json_port)
+    found |= dict.fromkeys(("packed", "packed-single", "packed-acknowledged"), packed_port)
+    found["http"] = http_port
     return Server("chappe", process, folder, taken, found)
 
 
@@ -190,7 +205,7 @@ def _start_peer(name: str, command: str, argv: Callable[[str, int, Path], list[s
         _end(process, folder)
         raise ServerError(f"{name} does not listen on port {port}")
     protocol = "mqtt" if name == "mosquitto" else name
-    return Server(name, process, folder, time.monotonic() - begun, {protocol: port})
+    return Server(name, process, folder, time.monotonic() - begun, {protocol: str(port)})
 
 
 def _listens_soon(process: subprocess.Popen[str], port: int) -> bool:
@@ -202,6 +217,14 @@ def _listens_soon(process: subprocess.Popen[str], port: int) -> bool:
         except ConnectionRefusedError:
             time.sleep(0.002)
     return False
+
+
+def start_redis() -> Server:
+    """Start a Redis for nodes to share; raises ServerError when there is none to start."""
+    command = _which("redis-server")
+    if command is None:
+        raise ServerError("please install redis-server")
+    return _start_peer("redis", command, _start_redis)
 
 
 def _start_nats(command: str, port: int, folder: Path) -> list[str]:

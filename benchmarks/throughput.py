@@ -18,6 +18,7 @@ from benchmarks.bench import (
     Subject,
     pick,
 )
+from benchmarks.chart import DELIVERIES
 from benchmarks.figure import Figure, Promise, Table, ratio
 from benchmarks.load import Figures
 
@@ -98,6 +99,7 @@ def _tabulate(work: Work, samples: Samples) -> Table:
         "above 1 is cheaper than the best peer.",
         ["server", "CPU us per delivery", "deliveries per second", "ratio"],
         bars={subject.label: cost.median for subject, cost in costs.items()},
+        chart=DELIVERIES,
     )
     for subject, cost in costs.items():
         rate = pick(samples, subject, "deliveries_per_s")

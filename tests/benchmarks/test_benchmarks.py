@@ -8,10 +8,22 @@ from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.figure import Promise, Table, figure, ratio
-from benchmarks.report import CHART
+from benchmarks.bench import Bench
+from benchmarks.chart import CLUSTER, DELIVERIES, ROUTES, charts, draw
+from benchmarks.cluster import HOME_RECEIVES, HOME_SENDS, ONE, TWO, WORKERS, ClusterSpeed, Work
+from benchmarks.figure import Promise, Table, best_ratio, figure, ratio
+from benchmarks.load import Load
+from benchmarks.rejoin import join_crowds
+from benchmarks.report import compose
+from benchmarks.routing import RouteLookUp
+from benchmarks.server import CHAPPE
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the load")
+needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="nodes share it")
+
+
+class Unused:
+    """Stands for the load where none is put on anything."""
 
 
 @needs_gcc
@@ -26,7 +38,7 @@ def test_a_quick_run_writes_a_report_with_figures_for_both_forms(tmp_path: Path)
         assert cost > 0
         assert rate > 0
     assert "A quick run" in text
-    assert (tmp_path / CHART).read_text().count("<rect") > 3
+    assert (tmp_path / DELIVERIES.file).read_text().count("<rect") > 3
 
 
 @needs_gcc
@@ -35,6 +47,56 @@ def test_a_server_that_cannot_start_is_an_error_not_a_figure(tmp_path: Path) -> 
     argv = ["--only", "pairs", "--quick", "--no-peers", "--chappe", "true"]
     assert main([*argv, "--write", str(report)]) == 1
     assert not report.exists()
+
+
+@needs_gcc
+@needs_redis
+def test_two_nodes_are_measured_beside_one(tmp_path: Path) -> None:
+    works = [
+        Work("pairs", "pairs", 10, 4, (ONE, TWO), ("packed-acknowledged",)),
+        Work("fan", "fan", 10, 4, (ONE, WORKERS, HOME_SENDS, HOME_RECEIVES), ("json",)),
+    ]
+    seen: list[str] = []
+    bench = Bench(Load(tmp_path), {}, CHAPPE, quick=True, advance=seen.append)
+    speed = ClusterSpeed(works)
+    pairs, fan = speed.measure(bench)
+    assert len(seen) == speed.steps(bench) == 6
+    assert [row[0] for row in pairs.rows] == ["one node, packed", "two nodes, packed"]
+    for row in (*pairs.rows[1:], *fan.rows[1:]):
+        assert all(float(ratio) > 0 for ratio in row[3:])
+    # Workers are told of, two nodes are held to a promise.
+    assert (len(pairs.verdicts), len(fan.verdicts)) == (1, 2)
+
+
+@needs_redis
+def test_a_node_that_joins_a_crowd_is_ready_when_it_knows_all_of_it() -> None:
+    bench = Bench(Unused(), {}, CHAPPE, quick=True, advance=lambda _: None)  # type: ignore[arg-type]
+    counts = [count for count, ready_s, size in join_crowds(bench) if ready_s > 0 and size > 1]
+    assert counts == [1, 10_000]
+
+
+def test_looking_up_routes_is_measured_for_each_size(tmp_path: Path) -> None:
+    bench = Bench(Unused(), {}, CHAPPE, quick=True, advance=lambda _: None)  # type: ignore[arg-type]
+    for table in RouteLookUp().measure(bench):
+        assert [row[0] for row in table.rows] == ["100", "10,000"]
+        assert all(float(cell.replace(",", "")) > 0 for row in table.rows for cell in row[1:])
+
+
+def test_a_chart_shows_the_bars_of_its_own_tables_only() -> None:
+    tables = [
+        Table("A", "", ["x"], bars={"Chappe": 1.0, "other": 2.0}, chart=DELIVERIES),
+        Table("B", "", ["x"], bars={"two nodes": 3.0}, chart=CLUSTER),
+        Table("C", "", ["x"], chart=ROUTES),
+    ]
+    assert charts(tables) == [DELIVERIES, CLUSTER]
+    assert draw(CLUSTER, tables).count("<rect") == 2  # its ground, and one bar
+    report = compose(tables, {}, quick=False)
+    assert report.index(CLUSTER.file) > report.index("## A")
+
+
+def test_the_best_is_divided_by_the_best() -> None:
+    assert best_ratio(figure([4.0, 2.0]), figure([1.0, 3.0]), min) == 2.0
+    assert best_ratio(figure([4.0, 2.0]), figure([1.0, 2.0]), max) == 2.0
 
 
 def test_a_figure_shows_its_median_and_its_spread() -> None:
