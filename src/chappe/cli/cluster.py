@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from chappe.cli.api import NodeApi
-from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, api, console, print_json
+from chappe.cli.live import show
+from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, api
 
 
 def cluster(
@@ -29,16 +28,7 @@ def cluster(
 ) -> None:
     """Show the nodes of a cluster, their links, endpoints and routes."""
     node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
-    if as_json:
-        print_json(_fetch(node, as_, routes))
-        return
-    if watch <= 0:
-        console.print(_view(_fetch(node, as_, routes)))
-        return
-    with Live(_view(_fetch(node, as_, routes)), console=console, auto_refresh=False) as live:
-        while True:
-            time.sleep(watch)
-            live.update(_view(_fetch(node, as_, routes)), refresh=True)
+    show(lambda: _fetch(node, as_, routes), _view, watch_s=watch, as_json=as_json)
 
 
 def _fetch(node: NodeApi, as_: str, routes: int) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from chappe.cli.api import NodeApi
-from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, api, console, print_json
+from chappe.cli.live import show
+from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, api
 
 
 def status(
@@ -27,16 +26,7 @@ def status(
 ) -> None:
     """Show a node's sessions, topics and counters."""
     node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
-    if as_json:
-        print_json(_fetch(node, as_))
-        return
-    if watch <= 0:
-        console.print(_view(_fetch(node, as_)))
-        return
-    with Live(_view(_fetch(node, as_)), console=console, auto_refresh=False) as live:
-        while True:
-            time.sleep(watch)
-            live.update(_view(_fetch(node, as_)), refresh=True)
+    show(lambda: _fetch(node, as_), _view, watch_s=watch, as_json=as_json)
 
 
 def _fetch(node: NodeApi, as_: str) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class Node:
             name=name,
             registry=registry,
             secret=parts.secret or read_secret(options.cluster.secret),
-            listen=self._open_link_listener,
+            listen=self._accept_links,
         )
 
     async def start(self) -> None:
@@ -192,20 +192,12 @@ class Node:
             shared=self._parts.shared_ports,
         )
 
-    def _open_link_listener(
+    def _accept_links(
         self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None
     ) -> Listener:
-        """Links are not the public's: neither its door nor its shared ports are theirs."""
-        return Acceptor(
-            self._loop,
-            factory,
-            host,
-            port,
-            tls,
-            AcceptCounters(),
-            None,
-            self._options.handshake_timeout_s,
-        )
+        """Links are not the public's: neither its counters and door nor its shared ports."""
+        timeout_s = self._options.handshake_timeout_s
+        return Acceptor(self._loop, factory, host, port, tls, AcceptCounters(), None, timeout_s)
 
     def addresses(self) -> dict[str, str]:
         """Where each edge is reached."""
