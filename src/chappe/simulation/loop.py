@@ -101,6 +101,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._steps_max = steps_max
         self._failure: dict[str, Any] | None = None
         self._stopped: dict[Process, None] = {}
+        # Whether a run has failed, and only its tasks have to come to an end.
+        self.winding_up = False
         self.steps = 0
 
     def time(self) -> float:
@@ -189,7 +191,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def fail_if_failed(self) -> None:
         """Raise CallbackFailed when a callback, or a task that nobody awaited, has failed."""
-        if self._failure is not None:
+        if self._failure is not None and not self.winding_up:
             failure, self._failure = self._failure, None
             error = failure.get("exception")
             raise CallbackFailed(f"{failure.get('message')}: {error!r}") from error
@@ -220,6 +222,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._stopped.pop(process, None)
         self._ready.extend(process.held)
         process.held.clear()
+
+    def wind_up(self) -> None:
+        """Go on after a failure, with steps for it, and fail no more."""
+        self.winding_up = True
+        self.steps = 0
 
     def resume_all(self) -> None:
         """Let every process go on, crashed ones as well: for the end of a run."""

@@ -8,12 +8,13 @@ import shlex
 import sys
 from asyncio import Task, all_tasks, wait
 from collections.abc import Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
 from chappe.simulation.clock import SimulatedClock
 from chappe.simulation.link import Faults
-from chappe.simulation.loop import STEPS_MAX, SimulatedLoop
+from chappe.simulation.loop import STEPS_MAX, SimulatedLoop, SimulationError
 from chappe.simulation.network import Network
 from chappe.simulation.trace import Trace
 
@@ -70,12 +71,29 @@ class Simulation:
         except BaseException as error:
             error.add_note(f"replay this run: {self.replay}")
             sys.stderr.write(f"seed {self.seed} failed; replay: {self.replay}\n")
+            self._wind_up()
             raise
         finally:
             self.loop.close()
             if collecting:
                 gc.enable()
         return result
+
+    def _wind_up(self) -> None:
+        """End what is left of a run that failed: whatever were collected later would find its loop
+        closed, and disturb whoever comes next."""
+        self.loop.wind_up()
+        self.loop.resume_all()
+        tasks = sorted(all_tasks(self.loop), key=hash)
+        for task in tasks:
+            task.cancel()
+        with suppress(SimulationError):
+            if tasks:
+                self.loop.run_until_complete(wait(tasks))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # looked at, so that nobody is told that nobody did
 
     def _cancel_rest(self) -> None:
         self.loop.resume_all()
