@@ -31,6 +31,8 @@ class Load:
         self.published: list[str] = []
         # By client, everything that came.
         self.got: dict[Client, Counter[str]] = {client: Counter() for client in clients}
+        # Which message each id is of: no two may have the same, whichever nodes gave it.
+        self._ids: dict[int, str] = {}
         self._numbers = count()
         self._readers = [asyncio.create_task(self._read(client)) for client in clients]
         self._writers: list[asyncio.Task[None]] = []
@@ -64,6 +66,8 @@ class Load:
     async def _read(self, client: Client) -> None:
         async for message in client:
             self.got[client][message.data] += 1
+            known = self._ids.setdefault(message.id, message.data)
+            assert known == message.data, f"{known} and {message.data} have one id"
 
     async def _write(self, client: Client, at: int) -> None:
         for turn in count():
@@ -140,8 +144,11 @@ class Load:
             assert seen <= attempted, f"{client.address} got what nobody sent"
             assert not seen & self.refused, f"{client.address} got what was refused"
             if all_published:
-                missed = [number for number in self.published if number not in got]
-                assert not missed, f"{client.address} missed {missed}"
+                await self._heard(client)
+
+    async def _heard(self, client: Client) -> None:
+        wanted, got = set(self.published), self.got[client]
+        await until(lambda: wanted <= set(got), f"{client.address} hears all that was published")
 
     async def _arrived(self) -> None:
         """Wait for what was taken for receivers whose connections stayed."""

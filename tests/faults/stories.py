@@ -20,16 +20,33 @@ async def knows(clients: list[Client], address: str, *, online: bool) -> bool:
     return [await client.presence(address) for client in clients] == [online] * len(clients)
 
 
-async def told(app: AppServer, wanted: set[tuple[str, str]]) -> None:
-    """Wait until the app was told all of that, and nothing else."""
-    found: list[tuple[str, str]] = []
+class Notices:
+    """What an app is told of some users; of others it is told as well."""
 
-    def all_told() -> bool:
-        found.extend(app.told())
-        return wanted <= set(found)
+    def __init__(self, app: AppServer, *names: str) -> None:
+        self._app = app
+        self._addresses = {f"user:{name}" for name in names}
+        self._found: list[tuple[str, str]] = []
 
-    await until(all_told, f"the app is told {wanted}; it was {found}")
-    assert sorted(found) == sorted(wanted)
+    def take(self) -> list[tuple[str, str]]:
+        """All that came since the last time, in any order."""
+        self._look()
+        found, self._found = self._found, []
+        return sorted(found)
+
+    async def expect(self, event: str, *names: str) -> None:
+        """Wait until the app was told that of each of these, once, and nothing else."""
+        wanted = sorted((event, f"user:{name}") for name in names)
+
+        def told() -> bool:
+            self._look()
+            return len(self._found) >= len(wanted)
+
+        await until(told, f"the app is told {wanted}")
+        assert self.take() == wanted
+
+    def _look(self) -> None:
+        self._found += [told for told in self._app.told() if told[1] in self._addresses]
 
 
 async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
@@ -46,7 +63,8 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
             stack.push_async_callback(client.close)
         nevers = {client.address.removeprefix("user:") for client in never}
         names = {"stay0", "stay1", "wanders", "lost", "two"} | nevers
-        await told(app, {("came", f"user:{name}") for name in names})
+        notices = Notices(app, *names)
+        await notices.expect("came", *names)
         await until(lambda: knows(stay, "user:lost", online=True), "all know who is there")
         topics = [f"topic:{n}" for n in range(12)]
         for topic in topics:
@@ -54,6 +72,8 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
                 await client.subscribe(topic)
         await lost.create("queue:killed", volatile=True)
         await until(lambda: stay[0].presence("queue:killed"), "the queue is known")
+        await stay[1].send("queue:killed", "lent")
+        (lent,) = await stay[0].fetch("queue:killed", wait_s=5)
         await asyncio.sleep(1.0)  # who is there is written down behind
         trio.nodes[2].kill()
         killed = time.monotonic()
@@ -73,20 +93,22 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
             await stay[n % 2].publish(topic, f"{topic} again")
         for client in (*stay, wanders):
             await hears(client, {f"{topic} again" for topic in topics})
+        assert not await lent.ack()
         await stay[1].send("queue:killed", "job")
         (item,) = await stay[0].fetch("queue:killed", wait_s=5)
+        assert item.data == "job"
         assert await item.ack()
         # Only who did not come back is gone, and that is told once.
-        await told(app, {("gone", f"user:{name}") for name in nevers | {"lost"}})
+        await notices.expect("gone", "lost", *nevers)
         await asyncio.to_thread(trio.nodes[2].start)
         # It was away longer than the grace time: its user came anew.
-        await told(app, {("came", "user:lost")})
+        await notices.expect("came", "lost")
         await until(lambda: knows(stay, "user:lost", online=True), "who comes back is known")
         await until(trio_is_whole(stay, lost), "the node is one of them again")
         # Nobody is told again of who was gone already, by the node that they were on.
         await asyncio.sleep(2 * GRACE_S)
-        assert app.told() == []
-    await told(app, {("gone", f"user:{name}") for name in names - nevers})
+        assert notices.take() == []
+    await notices.expect("gone", *(names - nevers))
 
 
 def trio_is_whole(stay: list[Client], lost: Client) -> Callable[[], asyncio.Future[bool]]:
@@ -139,6 +161,7 @@ async def a_node_sleeps(trio: Trio) -> None:
         finally:
             trio.nodes[2].resume()
         await until(lambda: knows(asking, "user:sleep2", online=True), "it is back")
+        await until(lambda: "number.lost" in trio.nodes[2].log(), "it has lost its lease")
         await load.heals()
         await load.goes_on()
         await load.stop()
@@ -202,16 +225,19 @@ async def the_registry_restarts(trio: Trio, restart: Callable[[], None]) -> None
 
 async def a_node_forgets_nobody(trio: Trio, app: AppServer) -> None:
     """All nodes die at once; who does not come back when they do is told to be gone."""
-    clients = [await trio.client(at, f"all{at}") for at in range(3)]
-    await told(app, {("came", f"user:all{at}") for at in range(3)})
-    await asyncio.sleep(1.0)  # who is there is written down behind
-    for node in trio.nodes:
-        node.kill()
-    await clients[0].close()
-    await clients[1].close()
-    await asyncio.to_thread(trio.start)
-    # The third comes back within the grace time.
-    await told(app, {("gone", "user:all0"), ("gone", "user:all1")})
-    assert await clients[2].presence("user:all2")
-    await clients[2].close()
-    await told(app, {("gone", "user:all2")})
+    names = ("all0", "all1", "all2")
+    notices = Notices(app, *names)
+    async with AsyncExitStack() as stack:
+        clients = [await trio.client(at, name) for at, name in enumerate(names)]
+        for client in clients:
+            stack.push_async_callback(client.close)
+        await notices.expect("came", *names)
+        await asyncio.sleep(1.0)  # who is there is written down behind
+        for node in trio.nodes:
+            node.kill()
+        await asyncio.gather(clients[0].close(), clients[1].close())
+        await asyncio.to_thread(trio.start)
+        # The third comes back within the grace time.
+        await notices.expect("gone", "all0", "all1")
+        assert await clients[2].presence("user:all2")
+    await notices.expect("gone", "all2")

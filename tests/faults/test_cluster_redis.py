@@ -39,12 +39,6 @@ def trio(
     trio.stop()
 
 
-@pytest.fixture(autouse=True)
-def nobody_is_told_of_others(app_server: AppServer) -> None:
-    """What the test before left to be told is not this one's."""
-    app_server.told()
-
-
 def test_users_of_a_killed_node_are_offline_at_once_and_gone_in_time(
     trio: Trio, app_server: AppServer
 ) -> None:  # H4, H9, H16
