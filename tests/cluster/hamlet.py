@@ -302,12 +302,13 @@ def home_among(names: str, address: str) -> str:
     return first if home is None else home.name
 
 
-def moving(kind: str, *homes: tuple[str, str]) -> str:
+def moving(kind: str, *homes: tuple[str, str], skip: int = 0) -> str:
     """An address whose home is, among such nodes, such a one: for each pair given."""
     names = (f"{kind}:m{n}" for n in range(100_000))
-    return next(
+    found = (
         name for name in names if all(home_among(nodes, name) == home for nodes, home in homes)
     )
+    return next(itertools.islice(found, skip, None))
 
 
 def narrow(**bounds: Any) -> dict[str, Any]:

@@ -310,6 +310,8 @@ def test_what_is_provided_is_provided_again_where_its_home_moves() -> None:
         (moving("service", ("ab", "b"), ("abc", "c")), a),
         (moving("service", ("ab", "a"), ("abc", "c")), a),
         (moving("service", ("ab", "b"), ("abc", "c")), b),
+        # This one stays, and nobody is to withdraw from it.
+        (moving("service", ("ab", "b"), ("abc", "b")), a),
     ]
     providers = []
     for n, (service, node) in enumerate(moves):
@@ -319,24 +321,25 @@ def test_what_is_provided_is_provided_again_where_its_home_moves() -> None:
     hamlet.link("a", "c")
     hamlet.link("b", "c")
     hamlet.settle()
+    # Nobody is told of what was said for them.
+    assert [p.heard() for p in providers] == [[]] * 4
     for n, (service, _) in enumerate(moves):
-        for node in (a, b):
-            assert not node.application.services.online(APP, service)
+        online = [node.application.services.online(APP, service) for node in (a, b, c)]
+        assert online == [False, n == 3, n != 3]
         asker = c.user(f"asker{n}")
         asker.say(request(service, "x", 1))
         hamlet.settle()
         (asked,) = [one for p in providers for one in requests(p.heard())][:1]
         assert asked.to == service
-    # Nobody is told of what was said for them.
-    assert all(p.heard() == [] for p in providers)
 
 
 def test_what_was_provided_at_a_node_that_is_lost_is_provided_at_the_next_home() -> None:
     hamlet = Hamlet(*"abc")
     a = hamlet["a"]
     service = moving("service", ("abc", "b"), ("ac", "a"))
-    stopped = moving("service", ("abc", "b"), ("ac", "c"))
+    stopped, lonely = (moving("service", ("abc", "b"), ("ac", "c"), skip=n) for n in (0, 1))
     provider, left = a.user("provider"), a.user("left")
+    hamlet.ask(left, Provide(id=1, to=lonely))
     hamlet.ask(provider, Provide(id=1, to=service))
     hamlet.ask(provider, Provide(id=2, to=stopped))
     hamlet.ask(left, Provide(id=1, to=service))
@@ -347,7 +350,8 @@ def test_what_was_provided_at_a_node_that_is_lost_is_provided_at_the_next_home()
         hamlet.cut(name, "b")
     hamlet.settle()
     alice = hamlet["c"].user("alice")
-    assert not hamlet["c"].application.services.online(APP, stopped)
+    for name in (stopped, lonely):
+        assert not hamlet["c"].application.services.online(APP, name)
     alice.say(request(service, "x", 1), request(service, "y", 2))
     hamlet.settle()
     assert len(requests(provider.heard())) == 2

@@ -124,6 +124,36 @@ async def test_nobody_writes_while_nothing_changes_and_batches_are_bounded(
     await copy.stop()
 
 
+class Slow(MemoryStore):
+    """A store whose writes last as long as a test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def change(
+        self, table: str, puts: Mapping[str, bytes], deletes: Iterable[str] = ()
+    ) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+        await super().change(table, puts, deletes)
+
+
+@pytest.mark.parametrize("online", [False, True])
+@on_loop
+async def test_what_changes_while_it_is_written_is_written_again(online: bool) -> None:
+    store = Slow()
+    await MemoryStore.change(store, TABLE, {} if online else {"a/shop/user:x": b""})
+    copy = RouteCopy(store, "a")
+    copy.start()
+    copy.note("shop", "user:x", online=not online)
+    await store.begun.wait()
+    copy.note("shop", "user:x", online=online)
+    store.go_on.set()
+    await written(store, {"a/shop/user:x"} if online else set())
+    await copy.stop()
+
+
 @on_loop
 async def test_a_store_that_fails_is_counted_and_tried_again() -> None:
     store = Sick()

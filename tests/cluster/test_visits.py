@@ -104,15 +104,12 @@ async def test_who_waits_no_longer_ends_the_request_there() -> None:
     await until(hamlet, lambda: desk.ended == 1)
     assert asking.cancelled()
     # One whose answer was whole says nothing more.
-    desk.parts.put_nowait(None)
     again = asyncio.create_task(visit(hamlet, []))
+    await until(hamlet, lambda: len(desk.asked) == 2)
     hamlet.hold("a", "b")
-    await asyncio.sleep(0)
-    hamlet.tick()
-    hamlet.release("a", "b")
+    desk.parts.put_nowait(None)
     await until(hamlet, again.done)
     await again
-    hamlet.hold("a", "b")
     hamlet.tick()
     assert [op for op in hamlet.said("a", "b") if isinstance(op, VisitOver)] == []
     hamlet.forge("a", "b", VisitOver(77))
