@@ -99,7 +99,10 @@ def check_jobs(world: ClusterWorld) -> None:
         for one in writings:
             if one.to == QUEUE:
                 given.setdefault(one.message, []).append((one.at, session))
-    done = {int(d.to): d.answered for d in world.deeds if d.kind == "ack" and d.outcome == "ok"}
+    done: dict[int, float] = {}
+    for deed in world.deeds:
+        if deed.kind == "ack" and deed.outcome == "ok":
+            done.setdefault(int(deed.to), deed.answered)
     for message, times in given.items():
         times.sort()
         after = [at for at, _ in times if message in done and at > done[message]]
@@ -118,6 +121,9 @@ def _was_free(world: ClusterWorld, message: int, session: str, at: float, again:
     if life.closed is not None and life.closed <= again:
         return True
     if any(life.node in ends and at - _UNWRITTEN_S <= t <= again for t, *ends in world.truth.downs):
+        return True
+    # With the queue, what is lent moves to its new node, and is given to who asks there.
+    if any(at - _UNWRITTEN_S <= moved <= again for moved in world.truth.moves):
         return True
     devices = {device.name for device in world.devices if device.user == life.address}
     return any(

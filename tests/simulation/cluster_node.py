@@ -10,17 +10,20 @@ from chappe.access.token import TokenAuthenticator
 from chappe.cluster.link import Link
 from chappe.cluster.mesh import Mesh, open_stream
 from chappe.cluster.options import ClusterOptions, LinkOptions
+from chappe.cluster.peer import Peer
 from chappe.endpoints.application import Application
 from chappe.endpoints.directory import Directory
 from chappe.errors import CloseCode
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.ids import Snowflake
+from chappe.message import Message
 from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions
 from chappe.registry.membership import Member
 from chappe.simulation import Process, SimulatedClock
 from chappe.store.store import Store
+from chappe.wire.node import Handed
 from tests.simulation.cluster_truth import APP, NodeRecorder, TappedConnection
 
 if TYPE_CHECKING:
@@ -150,18 +153,35 @@ class SimulatedNode:
         )
         here.presence._hook = self.recorder
         self.cluster = here.cluster
-        up, down = self.cluster.link_up, self.cluster.link_down
+        self._tap()
+        return here
+
+    def _tap(self) -> None:
+        """Let the truth know of links, and of queues that move."""
+        cluster, truth, loop = self.cluster, self.world.truth, self.world.loop
+        up, down = cluster.link_up, cluster.link_down
+        hand, take = cluster.handover._hand, cluster.handover.take
 
         def link_up(link: Link) -> None:
             self.links.append(link)
             up(link)
 
         def link_down(link: Link, reason: str) -> None:
-            world.truth.downs.append((world.loop.time(), self.name, link.name))
+            truth.downs.append((loop.time(), self.name, link.name))
             down(link, reason)
 
-        self.cluster.link_up, self.cluster.link_down = link_up, link_down
-        return here
+        def hand_over(peer: Peer, app: str, messages: list[Message]) -> None:
+            truth.handed.update(message.id for message in messages)
+            hand(peer, app, messages)
+
+        def take_on(peer: Peer, op: Handed) -> None:
+            truth.taken_on.update(message.id for message in op.messages)
+            take(peer, op)
+
+        cluster.link_up, cluster.link_down = link_up, link_down
+        cluster.handover._hand = hand_over
+        cluster._handlers[Handed] = take_on
+        self.directory.subscribe("queue", lambda record: truth.moves.append(loop.time()))
 
     async def drain(self) -> None:
         """End with a goodbye, as a real node does."""

@@ -74,6 +74,11 @@ class Truth:
     tellings: list[Telling] = field(default_factory=list)
     # By the payload of messages, which no two have in common.
     words: dict[bytes, int] = field(default_factory=dict)
+    # When a queue's record changed, on any node.
+    moves: list[float] = field(default_factory=list)
+    # Messages of queues that were on their way from one node to another, and those that arrived.
+    handed: set[int] = field(default_factory=set)
+    taken_on: set[int] = field(default_factory=set)
     # When a link went down, and between whom.
     downs: list[tuple[float, str, str]] = field(default_factory=list)
 

@@ -34,7 +34,7 @@ _AGAIN = 0.05
 _REMEMBERED_FRAMES = 3
 _LOOKS = 3
 # Ten times what a run takes: more is going round in circles.
-STEPS_MAX = 600_000
+STEPS_MAX = 400_000
 
 
 class ClusterWorld:

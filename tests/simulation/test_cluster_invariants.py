@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from chappe.cluster.carriage import Carriage
 from chappe.cluster.forwarding import Forwarding
 from chappe.cluster.handover import Handover
-from chappe.cluster.peer import Peer, Pending
+from chappe.cluster.peer import Peer, Pending, PendingRun
 from chappe.cluster.routes import Routes
 from chappe.cluster.watching import Watching
 from chappe.endpoints.history import History
@@ -24,6 +25,7 @@ from chappe.simulation import SimulationError
 from chappe.wire.link import HEAD_BYTES, Frames
 from tests.simulation.cluster_invariants import check
 from tests.simulation.cluster_tables import differences
+from tests.simulation.cluster_truth import APP
 from tests.simulation.cluster_world import ClusterWorld
 
 SEEDS = 15
@@ -53,7 +55,7 @@ def answer_before_the_verdict(original: Method) -> Method:
 
 
 def call_failures_successes(original: Method) -> Method:
-    return lambda self, error: self.take(0)
+    return lambda self, error: self.answer.ok()
 
 
 def relay_what_came_from_another_node(original: Method) -> Method:
@@ -83,21 +85,16 @@ def recover_what_is_known(original: Method) -> Method:
 
 def try_again_after_the_time(original: Method) -> Method:
     """A verdict that does not come in time says nothing: the message may be there."""
-    sent: dict[Pending, Any] = {}
-    forward = Peer.forward
-
-    def remember(self: Peer, app: str, message: Any, pending: Pending) -> None:
-        sent[pending] = (app, message)
-        forward(self, app, message, pending)
 
     def sweep(self: Forwarding, peers: list[Peer]) -> None:
-        Peer.forward = remember
+        now = self._now()
         for peer in peers:
             for number, pending in list(peer.pending.items()):
-                if pending.due <= self._now() and pending.open and pending in sent:
+                if pending.due <= now and isinstance(pending, PendingRun):
                     del peer.pending[number]
-                    pending.due = self._now() + self._timeout_s
-                    peer.forward(*sent[pending], pending)
+                    again = pending.one(number)
+                    again.due = now + self._timeout_s
+                    peer.forward(APP, pending._messages[number - pending.first], again)
         original(self, peers)
 
     return sweep
@@ -119,36 +116,33 @@ def keep_what_is_done(original: Method) -> Method:
     return lambda self, item, now: self.give_back(item, now)
 
 
-@pytest.fixture(autouse=True)
-def _unchanged_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Peer, "forward", Peer.forward)
+FAULTS: list[tuple[type, str, Callable[[Method], Method]]] = [
+    (Routes, "drop", never),
+    (Routes, "went", never),
+    (Forwarding, "_forward", answer_before_the_verdict),
+    (Forwarding, "sweep", try_again_after_the_time),
+    (Pending, "fail", call_failures_successes),
+    (Frames, "take", take_repeated_frames),
+    (FanOut, "begin", relay_what_came_from_another_node),
+    (Watching, "move", never),
+    (Watching, "serve_unwatch", never),
+    (Watching, "watched", never),
+    (Topics, "tell_position", never),
+    (History, "since", recover_from_one_further),
+    (History, "since", recover_what_is_known),
+    (Carriage, "move", never),
+    (Carriage, "left", never),
+    (Carriage, "say_again", never),
+    (Handover, "give", never),
+    (WorkQueue, "ack", keep_what_is_done),
+    (Services, "_answer", answer_somebody_else),
+    (Presence, "_tell", never),
+]
+# Every test run sees some of them caught, a proof all.
+PLANTED = FAULTS if os.environ.get("CHAPPE_PROOF") == "full" else FAULTS[::3]
 
 
-@pytest.mark.parametrize(
-    ("owner", "method", "fault"),
-    [
-        (Routes, "drop", never),
-        (Routes, "went", never),
-        (Forwarding, "_forward", answer_before_the_verdict),
-        (Forwarding, "sweep", try_again_after_the_time),
-        (Pending, "fail", call_failures_successes),
-        (Frames, "take", take_repeated_frames),
-        (FanOut, "begin", relay_what_came_from_another_node),
-        (Watching, "move", never),
-        (Watching, "serve_unwatch", never),
-        (Watching, "watched", never),
-        (Topics, "tell_position", never),
-        (History, "since", recover_from_one_further),
-        (History, "since", recover_what_is_known),
-        (Carriage, "move", never),
-        (Carriage, "left", never),
-        (Carriage, "say_again", never),
-        (Handover, "give", never),
-        (WorkQueue, "ack", keep_what_is_done),
-        (Services, "_answer", answer_somebody_else),
-        (Presence, "_leave", never),
-    ],
-)
+@pytest.mark.parametrize(("owner", "method", "fault"), PLANTED)
 def test_a_planted_fault_is_caught(
     monkeypatch: pytest.MonkeyPatch, owner: type, method: str, fault: Callable[[Method], Method]
 ):
