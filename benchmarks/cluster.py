@@ -15,7 +15,7 @@ from benchmarks.server import start_chappe
 
 _REPETITIONS = 4
 _WARM_S = 0.2
-_SECONDS = 0.7
+_SECONDS = 0.5
 _PAYLOAD_BYTES = 128
 _COST, _RATE = "cpu_us_per_delivery", "deliveries_per_s"
 
