@@ -13,6 +13,7 @@ import msgspec
 from chappe.client import (
     Client,
     ClientOptions,
+    Disconnected,
     Dropped,
     Item,
     Missed,
@@ -55,9 +56,11 @@ class Deed:
 
 @dataclass(slots=True)
 class Gap:
-    """The client was told that messages of a topic may be missing before the one at this place."""
+    """The client was told that messages of a topic may be missing: before the one at this place,
+    or between what it recovered since the connection before it broke."""
 
     topic: str
+    begin: int
     place: int
     notice: Notice
 
@@ -74,6 +77,7 @@ class Device:
         self.gaps: list[Gap] = []
         self.said = 0
         self.closing = False
+        self._broke_at = 0
         self.provides = number in (1, 3)
         # One fetches, one is pushed.
         self.fetches, self.consumes = number == 2, number == 4
@@ -135,9 +139,12 @@ class Device:
     def _notice(self, notice: Notice) -> None:
         self.world.trace.record("notice", device=self.name, it=repr(notice))
         assert not isinstance(notice, Unsubscribed), notice
-        topic = getattr(notice, "topic", "")
-        if isinstance(notice, Missed | Renewed | Dropped):
-            self.gaps.append(Gap(topic, len(self.received) + self.client.waiting, notice))
+        place = len(self.received) + self.client.waiting
+        if isinstance(notice, Disconnected):
+            self._broke_at = place
+        elif isinstance(notice, Missed | Renewed | Dropped):
+            begin = self._broke_at if isinstance(notice, Missed) else place
+            self.gaps.append(Gap(getattr(notice, "topic", ""), begin, place, notice))
 
     async def act(self) -> None:
         """Live, until the world is to be quiet."""

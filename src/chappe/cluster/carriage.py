@@ -126,6 +126,8 @@ class Carriage:
     def _bring(self, peer: Peer, session: Session, packed_op: Op) -> None:
         op: Any = packed.plain_op(packed_op)
         message = getattr(op, "message", None)
+        if isinstance(op, Delivery) and self._home(session.app.name, op.to) is not peer:
+            return  # its queue has moved since, and it with it: it comes from there
         if isinstance(op, Delivery) and isinstance(message, int):
             deliveries = self._deliveries.setdefault(session, OrderedDict())
             deliveries[message] = peer
