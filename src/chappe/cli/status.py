@@ -36,7 +36,7 @@ def _fetch(node: NodeApi, as_: str) -> dict[str, Any]:
 def _view(status: dict[str, Any]) -> Group:
     uptime = timedelta(seconds=int(status["uptime_s"]))
     state = ("draining", "bold yellow") if status["draining"] else ("serving", "bold green")
-    head = Text.assemble("chappe ", status["version"], "  ", state, f"  up {uptime}")
+    head = Text.assemble(f"{status['node']}  chappe {status['version']}  ", state, f"  up {uptime}")
     where = Table("edge", "address", "sessions", title="Edges", title_justify="left")
     sessions = dict(status["sessions"])
     for edge, address in status["addresses"].items():

@@ -12,7 +12,6 @@ Nothing here is a future: a verdict finds its request by a number, in a table th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from chappe.cluster.peer import Peer, Pending, PendingRun
@@ -118,12 +117,8 @@ class Forwarding:
         self, peer: Peer, app: str, messages: list[Message], session: Session, requests: list[int]
     ) -> None:
         """Take a run of a session's requests to its receiver's node; their verdicts come back."""
-        pending = PendingRun(
-            partial(RequestAnswer, self._hub, session),
-            requests,
-            messages,
-            due=self._now() + self._timeout_s,
-        )
+        due = self._now() + self._timeout_s
+        pending = PendingRun(self._hub, session, requests, messages, due)
         self.forward_run(peer, app, messages, peer.await_all(pending, len(messages)))
 
     def _forward(

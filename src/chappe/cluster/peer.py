@@ -12,7 +12,7 @@ to many receivers on one node cost one write:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from chappe.errors import Overload, RequestError
@@ -30,6 +30,8 @@ from chappe.wire.node import (
 
 if TYPE_CHECKING:
     from chappe.cluster.link import Link
+    from chappe.hub.hub import Hub
+    from chappe.hub.session import Session
 
 # What a message, or any other op, costs on the wire beside its payload, about.
 _OP_BYTES = 100
@@ -80,11 +82,12 @@ class Pending:
 class PendingRun:
     """A run of messages, all requests of one session, whose verdicts have not come."""
 
-    __slots__ = ("_answer", "_messages", "_requests", "due", "first")
+    __slots__ = ("_hub", "_messages", "_requests", "_session", "due", "first")
 
     def __init__(
         self,
-        answer: Callable[[int, int], RequestAnswer],
+        hub: Hub,
+        session: Session,
         requests: list[int],
         messages: list[Message],
         due: float,
@@ -92,21 +95,22 @@ class PendingRun:
         self.due = due
         # The number of its first message; given with the link that it goes by.
         self.first = 0
-        self._answer = answer
+        self._hub = hub
+        self._session = session
         self._requests = requests
         self._messages = messages
 
     def one(self, number: int) -> Pending:
         """The one of that number, on its own."""
-        return Pending(self._answer_of(number), 1, self.due)
+        place = number - self.first
+        request, message = self._requests[place], self._messages[place].id
+        return Pending(RequestAnswer(self._hub, self._session, request, message), 1, self.due)
 
     def take(self, number: int, nodes: int) -> None:
         """The node has taken the one of that number."""
-        self._answer_of(number).ok()
-
-    def _answer_of(self, number: int) -> RequestAnswer:
-        place = number - self.first
-        return self._answer(self._requests[place], self._messages[place].id)
+        place, session = number - self.first, self._session
+        data = session.encoding.accepted(self._requests[place], self._messages[place].id)
+        self._hub.outboxes.put(session, data)
 
 
 class Waker(Protocol):

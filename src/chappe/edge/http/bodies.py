@@ -232,6 +232,7 @@ class Status(msgspec.Struct):
     """How a node is doing."""
 
     ok: bool
+    node: str
     version: str
     uptime_s: float
     draining: bool

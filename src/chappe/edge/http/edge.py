@@ -120,6 +120,7 @@ class HttpEdge:
         apps = hub.apps.values()
         return Status(
             ok=True,
+            node=hub.node or "node",
             version=self._version,
             uptime_s=round(self._uptime_s(), 3),
             draining=hub.draining,

@@ -44,7 +44,6 @@ class NodeView(msgspec.Struct, kw_only=True):
     name: str
     ok: bool = True
     version: str = ""
-    incarnation: int = 0
     sessions: int = 0
     endpoints: int = 0
     topics: int = 0
