@@ -10,7 +10,11 @@ import pytest
 
 import chappe.blocking
 
+from .appserver import AppServer
 from .process import Api, NodeProcess
+
+# Before anybody imports them: what they assert is shown as what a test asserts.
+pytest.register_assert_rewrite("tests.faults.stories", "tests.faults.load")
 
 StartNode = Callable[..., NodeProcess]
 
@@ -66,3 +70,11 @@ def api(node: NodeProcess) -> Iterator[Api]:
     api = Api(node)
     yield api
     api.close()
+
+
+@pytest.fixture(scope="module")
+def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
+    """The server of an app that has a hook."""
+    server = AppServer(tmp_path_factory.mktemp("app"))
+    yield server
+    server.close()

@@ -16,13 +16,6 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")
-def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
-    server = AppServer(tmp_path_factory.mktemp("app"))
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One of its own: it is ill-treated here."""
     server = RedisServer(tmp_path_factory.mktemp("redis"))

@@ -2,89 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import Any
 
 import pytest
 
 import chappe.blocking
 
+from .appserver import AppServer
 from .conftest import StartNode
 from .process import Api, NodeProcess
 
-SECRET = b"a secret of more than thirty-two bytes, for hooks"
 GRACE_S = 0.5
-WAIT_S = 30.0
 CONFIG = """
 drain_s = 1.0
 workers = {workers}
 [presence]
 grace_s = {grace_s}
-[hooks.default]
-url = "http://127.0.0.1:{port}/hook"
-secret_file = "{secret}"
 """
-
-
-class AppServer:
-    """The server of an app that has a hook."""
-
-    def __init__(self, folder: Path) -> None:
-        self._notices: Queue[dict[str, Any]] = Queue()
-        secret = folder / "secret"
-        secret.write_bytes(SECRET)
-        notices = self._notices
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                time, _, digest = self.headers["chappe-signature"].partition(",v1=")
-                signed = time.removeprefix("t=").encode() + b"." + body
-                assert hmac.new(SECRET, signed, hashlib.sha256).hexdigest() == digest
-                self.send_response(204)
-                self.end_headers()
-                notices.put(json.loads(body))
-
-            def log_message(self, *args: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = Thread(target=self._server.serve_forever)
-        self._thread.start()
-        port = self._server.server_address[1]
-        self.config = CONFIG.replace("{port}", str(port)).replace("{secret}", str(secret))
-
-    def next(self) -> tuple[str, str]:
-        """The next notice: what happened to whom."""
-        notice = self._notices.get(timeout=WAIT_S)
-        return notice["event"], notice["address"]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-@pytest.fixture(scope="module")
-def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
-    server = AppServer(tmp_path_factory.mktemp("app"))
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["node", "workers"])
 def told_node(
     request: pytest.FixtureRequest, start_node: StartNode, app_server: AppServer
 ) -> NodeProcess:
-    return start_node(app_server.config.format(workers=request.param, grace_s=GRACE_S))
+    return start_node(CONFIG.format(workers=request.param, grace_s=GRACE_S) + app_server.config)
 
 
 def test_an_app_is_told_once_who_came_and_who_is_really_gone(
