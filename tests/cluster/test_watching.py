@@ -129,6 +129,40 @@ def test_a_run_under_way_at_home_is_missed_or_comes_and_never_both() -> None:
     assert told(other) == [1, 2]
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_too_much_to_be_recovered_is_left_out_and_said_so(
+    monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    monkeypatch.setattr(module, "_RECOVERED_BYTES_MAX", 5_000)
+    hamlet = Hamlet("a", "b", **narrow(waiting_bytes_max=5_000))
+    a, b = hamlet["a"], hamlet["b"]
+    topic = hamlet.placed("topic", "b")
+    keep_history(hamlet, "ab", topic, 100)
+    bob, writer = a.user("bob"), b.user("writer")
+    hamlet.settle()
+    start = hamlet.ask(writer, Subscribe(id=1, to=topic))
+    for n in range(20):
+        hamlet.ask(writer, publish(topic, [n, "x" * 900], id=n))
+    if full:
+        hamlet.pause("b", "a")
+        b.peer("a").tell(Unwatch("none", []), 6_000)
+    bob.say(Subscribe(id=2, to=topic, epoch=start.epoch, offset=2))
+    hamlet.settle()
+    if full:
+        hamlet.resume("b", "a")
+        hamlet.settle()
+    *messages, reply = bob.heard()
+    assert [payload_of(op)[0] for op in messages] == ([] if full else [16, 17, 18, 19])
+    assert (reply.recovered, reply.offset) == (False, 20)
+    assert hamlet.end("b", "a").up
+    # What fits comes, all of it.
+    near = a.user("near")
+    near.say(Subscribe(id=3, to=topic, epoch=start.epoch, offset=18))
+    hamlet.settle()
+    *messages, reply = near.heard()
+    assert (len(messages), reply.recovered) == (2, True)
+
+
 def test_the_first_subscriber_watches_and_the_last_one_leaves() -> None:
     hamlet = Hamlet("a", "b")
     a, b = hamlet["a"], hamlet["b"]

@@ -50,6 +50,15 @@ def test_what_came_since_a_place_is_what_a_list_of_all_would_say(
     assert missed == (since if whole else left)
 
 
+def test_what_is_as_old_as_it_may_be_is_kept_and_adding_lets_go_of_the_rest() -> None:
+    history = History("e", TopicOptions(history=9, history_s=1.0))
+    for ts_ms in (999, 1000, 2000):
+        history.add(message(ts_ms, ts_ms))
+    assert len(history) == 2
+    history.expire(2000)
+    assert [one.ts_ms for one in history.since("e", 1)[1]] == [1000, 2000]
+
+
 def test_without_a_place_nothing_was_missed_and_in_another_epoch_everything() -> None:
     history = History("e", TopicOptions(history=5))
     assert history.since(None, None) == (True, [])

@@ -17,8 +17,9 @@ from chappe.hub.hub import Hub
 from chappe.message import Message
 from chappe.wire.node import Handed
 
-# Messages in one op.
+# In one op: so many messages, and no more bytes than that, unless one message is larger.
 _HANDED_MESSAGES = 100
+_HANDED_BYTES = 256 * 1024
 
 Key = tuple[str, str]
 
@@ -77,9 +78,15 @@ class Handover:
                 self._definitions.move(app, queue, peer.name)
 
     def _hand(self, peer: Peer, app: str, messages: list[Message]) -> None:
-        for start in range(0, len(messages), _HANDED_MESSAGES):
-            some = messages[start : start + _HANDED_MESSAGES]
-            size = sum(len(message.payload) + 100 for message in some)
+        some: list[Message] = []
+        size = 0
+        for message in messages:
+            some.append(message)
+            size += len(message.payload) + 100
+            if len(some) >= _HANDED_MESSAGES or size >= _HANDED_BYTES:
+                peer.tell(Handed(app, some), size)
+                some, size = [], 0
+        if some:
             peer.tell(Handed(app, some), size)
 
     def _drop(self, app: str, count: int) -> None:

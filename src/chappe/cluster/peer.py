@@ -174,14 +174,20 @@ class Peer:
         """About how much waits to be written."""
         return self._bytes
 
+    @property
+    def full(self) -> bool:
+        """Whether more waits than may: what can be left out should be."""
+        return self._bytes > self._bytes_max
+
     def tell(self, op: NodeOp, size: int = _OP_BYTES) -> None:
         """Say something that must arrive, or the link is reset."""
         if not self._gathered:
             self._waker.wake(self)
         self._gathered.append(op)
         self._grow(size)
-        if self._bytes > 2 * self._bytes_max and self.up:
-            self.link.reset("too much waits for a peer that does not read")
+        if self._bytes > 2 * self._bytes_max:
+            # Not from here: whoever says something must not find its peer gone when it has.
+            self._waker.wake(self)
 
     def _grow(self, size: int) -> None:
         self._bytes += size
@@ -202,7 +208,7 @@ class Peer:
     def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
         """Take a run along: copies for devices on that node, or a topic's messages from home."""
         size = sum(len(message.payload) for message in messages) + _OP_BYTES * len(messages)
-        if not self.up or self._bytes > self._bytes_max:
+        if not self.up or self.full:
             return  # a topic's may be lost; of a promise, another device has taken it
         if promised:
             self.tell(Forward(app, FORGET_REFUSED, messages), size)
@@ -260,7 +266,7 @@ class Peer:
         """Refuse more messages while the link is gone or full; raises Overload."""
         if not self.up:
             raise Overload("the link to the receiver's node has just gone")
-        if self._bytes > self._bytes_max:
+        if self.full:
             raise Overload("the link to the receiver's node is full")
         if len(self.pending) >= self._pending_max:
             raise Overload("too many verdicts of the receiver's node are awaited")
@@ -273,8 +279,13 @@ class Peer:
         return number
 
     def flush(self) -> None:
-        """Write what was gathered, unless the link is paused or gone."""
-        if self.link.paused or not self.up:
+        """Write what was gathered, unless the link is gone, or paused: if too much waits then, it
+        is reset."""
+        if not self.up:
+            return
+        if self.link.paused:
+            if self._bytes > 2 * self._bytes_max:
+                self.link.reset("too much waits for a peer that does not read")
             return
         if self._trickle:
             self._tell_on()

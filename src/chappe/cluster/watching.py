@@ -43,6 +43,9 @@ from chappe.wire.ops import Subscribe
 
 # Subscribes whose home has not answered yet.
 _JOINING_MAX = 100_000
+# What came since a place, as far as it travels: about what a session's outbox takes, and well
+# within a frame.
+_RECOVERED_BYTES_MAX = 2 * 1024 * 1024
 # Topics looked at in one turn of the loop when homes move.
 _MOVE_TOPICS = 1_000
 
@@ -254,8 +257,9 @@ class Watching:
         epoch, offset, whole, missed = self._topics.position(op.app, op.topic, op.epoch, op.offset)
         # A run under way is published already, and in the history: it must not come behind.
         self._hub.fanout.end()
-        size = sum(len(message.payload) + 100 for message in missed)
-        peer.tell(Recovered(op.number, epoch, offset, whole, missed), 100 + size)
+        newest, size = _newest(missed, 0 if peer.full else _RECOVERED_BYTES_MAX)
+        whole = whole and len(newest) == len(missed)
+        peer.tell(Recovered(op.number, epoch, offset, whole, newest), 100 + size)
 
     def recovered(self, op: Recovered) -> None:
         """The home's word has come: the session is bound from here on."""
@@ -341,6 +345,17 @@ class Watching:
                 place = self._topics.position(app_name, topic, joining.op.epoch, joining.op.offset)
                 reply = self._topics.join(joining.session, joining.op, *place)
                 self._topics.answer_subscribe(joining.session, joining.op, reply)
+
+
+def _newest(messages: list[Message], bytes_max: int) -> tuple[list[Message], int]:
+    """The last messages that are not larger together, and how large they are."""
+    size = 0
+    for place in range(len(messages) - 1, -1, -1):
+        more = len(messages[place].payload) + 100
+        if size + more > bytes_max:
+            return messages[place + 1 :], size
+        size += more
+    return messages, size
 
 
 class _PeerAnswer:
