@@ -231,6 +231,31 @@ def test_a_session_that_closes_while_its_subscribe_is_under_way_leaves_nothing(
     assert bob.heard() == []
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_who_unsubscribes_while_its_subscribe_is_under_way_is_not_bound(lost: bool) -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic, other = (hamlet.placed("topic", "b", skip) for skip in (0, 1))
+    bob, eve = a.user("bob"), a.user("eve")
+    hamlet.hold("b", "a")
+    bob.say(Subscribe(id=1, to=topic), Subscribe(id=2, to=other), Unsubscribe(id=3, to=topic))
+    eve.say(Subscribe(id=1, to=topic), Unsubscribe(to=topic), Subscribe(id=2, to=topic))
+    bob.say(Unsubscribe(to=topic, as_="avatar:none"), Unsubscribe(to=other, as_="avatar:none"))
+    hamlet.settle()
+    if lost:
+        hamlet.cut("a", "b")
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert sorted(reply.id for reply in bob.heard() if reply.ok) == [1, 2, 3]
+    eve.heard()
+    writer = a.user("writer")
+    for n, to in enumerate((topic, other)):
+        hamlet.ask(writer, publish(to, n, id=n))
+    assert (bob.got(), eve.got()) == ([1], [0])
+    hamlet.ask(eve, Unsubscribe(id=4, to=topic))
+    assert watchers(b, topic) == []
+
+
 def test_the_last_one_leaves_while_another_subscribe_is_under_way() -> None:
     hamlet = Hamlet("a", "b")
     a, b = hamlet["a"], hamlet["b"]
@@ -621,7 +646,7 @@ class Crowd:
         if kind == "on":
             self.readers[name].say(Subscribe(to=topic))
             self.wanted[name].add(topic)
-        elif topic in (self.readers[name].session.topics or {}):
+        else:
             self.readers[name].say(Unsubscribe(to=topic))
             self.wanted[name].discard(topic)
 

@@ -23,7 +23,8 @@ from chappe.wire.ops import (
     Subscribe,
     Unsubscribe,
 )
-from tests.hub.rig import Endpoint, Rig, payload_of, publish
+from tests.endpoints.test_user import Copies
+from tests.hub.rig import Endpoint, Rig, payload_of, publish, send
 from tests.loop import on_loop
 
 APP = "default"
@@ -149,7 +150,9 @@ async def test_a_history_is_delivered_before_the_reply_and_what_follows_behind_i
     assert summary(late) == [("b", 2), ("c", 3), ("reply", 5), ("d", 4)]
     assert summary(bob) == [("c", 3), ("d", 4)]
     # Subscribed already, it is told where the topic is and gets nothing twice.
-    again = await square.ask(late, Subscribe(id=6, to=NEWS, epoch=start.epoch, offset=1))
+    late.say(Subscribe(id=6, to=NEWS, epoch=start.epoch, offset=1))
+    await square.tick()
+    (again,) = late.heard()
     assert (again.recovered, again.offset) == (True, 4)
     gone = square.endpoint("gone")
     gone.say(Subscribe(id=7, to=NEWS, epoch=start.epoch, offset=0))
@@ -257,6 +260,9 @@ async def test_all_histories_together_are_bounded_and_the_idlest_goes_first(
     # The last one stays, whatever its size.
     await square.publish(alice, *["x" * 2800] * 5, to=names[3])
     assert list(topics.histories()) == [(APP, names[3])]
+    history = topics.history(APP, names[3])
+    assert history is not None
+    assert history.offset == 6
     topics.define(APP, names[3], None)
     assert topics.histories_bytes == 0
     assert list(topics.histories()) == []
@@ -272,10 +278,14 @@ async def test_what_a_home_elsewhere_sent_is_handed_on_and_own_messages_do_not_j
     square.hub.ensure_tick()
     topics.fan_out_here(app, sent)
     assert square.hub.fanout.foreign
+    copies = Copies()
+    app.watchers[NEWS] = (copies,)
     alice.say(publish(NEWS, "own", id=1))
     await square.tick()
     assert [payload_of(op) for op in bob.heard()] == [0, 1, 2, "own"]
-    assert alice.reply().nodes == 1
+    assert alice.reply().nodes == 2
+    # Other nodes get what was published here, not what came from elsewhere.
+    assert [[message.payload for message in run] for _, run, _ in copies.got] == [[b'"own"']]
     # More than a run holds comes whole; of a topic that nobody has here, nothing does.
     many = [Message(n, "user:far", NEWS, 1, b"1") for n in range(2 * RUN_MESSAGES_MAX + 3)]
     square.hub.ensure_tick()
@@ -283,6 +293,36 @@ async def test_what_a_home_elsewhere_sent_is_handed_on_and_own_messages_do_not_j
     topics.fan_out_here(app, [Message(1, "user:far", "topic:nobody", 1, b"1")])
     await square.tick()
     assert len(bob.got()) == len(many)
+
+
+@on_loop
+async def test_nothing_is_published_to_a_user_that_is_being_sent_to() -> None:
+    square = Square()
+    alice, bob = square.endpoint("alice"), square.endpoint("bob")
+    alice.say(send("user:bob", 1))
+    alice.say(publish("user:bob", 2, id=1), publish("user:bob", 3))
+    await square.tick()
+    assert alice.reply().error == "protocol"
+    assert bob.got() == [1]
+
+
+@on_loop
+async def test_in_a_crowd_who_comes_and_goes_gets_what_was_published_meanwhile_once() -> None:
+    square = Square()
+    square.define(history=10)
+    alice = square.endpoint("alice")
+    crowd = [square.endpoint(f"r{n}") for n in range(20)]
+    for reader in crowd:
+        await square.ask(reader, Subscribe(id=1, to=NEWS))
+    start = await square.ask(crowd[0], Subscribe(id=1, to=NEWS))
+    late = square.endpoint("late")
+    alice.say(publish(NEWS, 1))
+    late.say(Subscribe(to=NEWS, epoch=start.epoch, offset=0))
+    crowd[0].say(Unsubscribe(to=NEWS))
+    alice.say(publish(NEWS, 2))
+    crowd[1].say(Unsubscribe(to=NEWS))
+    await square.tick()
+    assert [reader.got() for reader in (late, *crowd[:3])] == [[1, 2], [1], [1, 2], [1, 2]]
 
 
 @on_loop

@@ -281,6 +281,9 @@ class Cluster:
         assert isinstance(home, Peer)
         self.watching.subscribe(home, session, op)
 
+    def withdraw(self, session: Session, topic: str, identity: str) -> None:
+        self.watching.withdraw(session, topic, identity)
+
     def unwatch(self, app: App, topic: str) -> None:
         self.watching.unwatch(app, topic)
 

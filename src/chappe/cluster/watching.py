@@ -39,7 +39,7 @@ from chappe.wire.node import (
     Watch,
     Watched,
 )
-from chappe.wire.ops import Subscribe
+from chappe.wire.ops import Reply, Subscribe
 
 # Subscribes whose home has not answered yet.
 _JOINING_MAX = 100_000
@@ -75,12 +75,14 @@ class Interest:
 class Joining:
     """A session that waits for the home's word."""
 
-    __slots__ = ("key", "op", "session")
+    __slots__ = ("key", "op", "session", "withdrawn")
 
     def __init__(self, key: Key, session: Session, op: Subscribe) -> None:
         self.key = key
         self.session = session
         self.op = op
+        # Whether it unsubscribed meanwhile.
+        self.withdrawn = False
 
 
 class Watching:
@@ -184,6 +186,17 @@ class Watching:
         op = joining.op
         interest.home.tell(Recover(self._number, app, topic, op.epoch, op.offset))
 
+    def withdraw(self, session: Session, topic: str, identity: str) -> None:
+        """A session unsubscribed while its subscribe may still be under way."""
+        key = (session.app.name, topic)
+        interest = self._interests.get(key)
+        if interest is None or not interest.joining:
+            return
+        for joining in self._joining.values():
+            if joining.session is session and joining.key == key:
+                named = joining.op.as_ or session.address
+                joining.withdrawn = joining.withdrawn or named == identity
+
     def unwatch(self, app: App, topic: str) -> None:
         """The last subscriber here has left."""
         interest = self._interests.get((app.name, topic))
@@ -269,13 +282,20 @@ class Watching:
         interest = self._interests[joining.key]
         interest.joining -= 1
         interest.epoch = op.epoch
-        session = joining.session
-        if not session.closed:
-            reply = self._topics.join(
-                session, joining.op, op.epoch, op.offset, op.whole, op.messages
-            )
-            self._topics.answer_subscribe(session, joining.op, reply)
+        self._bind(joining, op.epoch, op.offset, op.whole, op.messages)
         self._leave_if_nobody(joining.key, interest)
+
+    def _bind(
+        self, joining: Joining, epoch: str, offset: int, whole: bool, missed: list[Message]
+    ) -> None:
+        session, op = joining.session, joining.op
+        if session.closed:
+            return
+        if joining.withdrawn:
+            reply = Reply(id=op.id or 0, ok=True)
+        else:
+            reply = self._topics.join(session, op, epoch, offset, whole, missed)
+        self._topics.answer_subscribe(session, op, reply)
 
     def _leave_if_nobody(self, key: Key, interest: Interest) -> None:
         app = self._hub.apps.get(key[0])
@@ -341,10 +361,8 @@ class Watching:
         self._leave(key, interest)
         self._topics.history(app_name, topic)  # begun, and so told to the subscribers
         for _, joining in waiting:
-            if not joining.session.closed:
-                place = self._topics.position(app_name, topic, joining.op.epoch, joining.op.offset)
-                reply = self._topics.join(joining.session, joining.op, *place)
-                self._topics.answer_subscribe(joining.session, joining.op, reply)
+            op = joining.op
+            self._bind(joining, *self._topics.position(app_name, topic, op.epoch, op.offset))
 
 
 def _newest(messages: list[Message], bytes_max: int) -> tuple[list[Message], int]:

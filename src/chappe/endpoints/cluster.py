@@ -40,6 +40,10 @@ class Cluster(Protocol):
         """Subscribe a session to a topic whose home is elsewhere, and answer it."""
         ...
 
+    def withdraw(self, session: Session, topic: str, identity: str) -> None:
+        """A session unsubscribed: if it is still being subscribed, it is not to be bound."""
+        ...
+
     def unwatch(self, app: App, topic: str) -> None:
         """The last subscriber of a topic on this node has left."""
         ...
@@ -79,6 +83,9 @@ class Alone:
 
     def subscribe(self, home: Relay, session: Session, op: Subscribe) -> None:
         raise AssertionError("everything is at home here")
+
+    def withdraw(self, session: Session, topic: str, identity: str) -> None:
+        """Nothing is under way."""
 
     def unwatch(self, app: App, topic: str) -> None:
         """Nobody else has to know."""

@@ -254,7 +254,9 @@ class Topics:
     def unsubscribe(self, session: Session, op: Unsubscribe) -> None:
         """Let a session receive no more of a topic, unless another of its identities does."""
         check_topic(op.to)
-        self._part(session, op.to, op.as_ or session.address)
+        identity = op.as_ or session.address
+        self.cluster.withdraw(session, op.to, identity)
+        self._part(session, op.to, identity)
         if op.id is not None:
             self._hub.answer(session, Reply(id=op.id, ok=True))
 
