@@ -25,6 +25,8 @@ PROOFS = {
     "hub invariants from seeds": "tests/simulation/test_hub.py",
     "planted faults are noticed": "tests/simulation/test_invariants.py",
     "SDK fleets from seeds": "tests/simulation/test_client.py",
+    "clusters from seeds": "tests/simulation/test_cluster.py",
+    "faults planted in clusters are noticed": "tests/simulation/test_cluster_invariants.py",
     "client alone from seeds": "tests/client/test_simulated.py",
     "decoders against mutated bytes": "tests/fuzzing",
     "properties of the wire": "tests/wire",

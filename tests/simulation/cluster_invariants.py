@@ -105,10 +105,12 @@ def check_jobs(world: ClusterWorld) -> None:
     for deed in world.deeds:
         if deed.kind == "ack" and deed.outcome == "ok":
             done.setdefault(int(deed.to), deed.answered)
+    for message, at in done.items():
+        # Lent before, it may come later: what is on its way cannot be called back.
+        after = [time for time in world.truth.lent[message] if time > at]
+        assert not after, f"{message} was done at {at}, and lent again at {after}"
     for message, times in given.items():
         times.sort()
-        after = [at for at, _ in times if message in done and at > done[message]]
-        assert not after, f"{message} was done at {done[message]}, and came again at {after}"
         for (at, session), (again, _) in pairwise(times):
             assert _was_free(world, message, session, at, again), (
                 f"{message} was given to {session} at {at}, and again at {again}"

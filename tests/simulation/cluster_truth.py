@@ -74,6 +74,8 @@ class Truth:
     tellings: list[Telling] = field(default_factory=list)
     # By the payload of messages, which no two have in common.
     words: dict[bytes, int] = field(default_factory=dict)
+    # When a queue lent a message to a consumer, which may have got it much later.
+    lent: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     # When a queue's record changed, on any node.
     moves: list[float] = field(default_factory=list)
     # Messages of queues that were on their way from one node to another, and those that arrived.

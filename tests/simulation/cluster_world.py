@@ -12,6 +12,7 @@ from unittest.mock import patch
 from structlog.testing import capture_logs
 
 from chappe.cluster.link import Link, LinkState
+from chappe.endpoints.workqueue import WorkQueue
 from chappe.registry.memory import MemoryRegistry
 from chappe.simulation import SimulatedClock, Simulation
 from chappe.store.memory import MemoryStore
@@ -66,6 +67,7 @@ class ClusterWorld:
             # picows draws the key of its handshake from the operating system.
             stack.enter_context(patch("os.urandom", self.simulation.entropy))
             stack.enter_context(self._repeated_frames())
+            stack.enter_context(self._known_loans())
             stack.enter_context(capture_logs())
             self.simulation.run(self._live())
         return self
@@ -86,6 +88,18 @@ class ClusterWorld:
                 write(link, random.choice(last))
 
         return patch.object(Link, "_write_message", write_again)
+
+    def _known_loans(self) -> Any:
+        """Let the truth know what queues lend."""
+        lend = WorkQueue._lend
+
+        def lend_and_tell(queue: WorkQueue, item: Any, consumer: Any, now: float) -> bool:
+            lent = lend(queue, item, consumer, now)
+            if lent:
+                self.truth.lent[item.message.id].append(self.loop.time())
+            return lent
+
+        return patch.object(WorkQueue, "_lend", lend_and_tell)
 
     async def _live(self) -> None:
         self.registry = MemoryRegistry()

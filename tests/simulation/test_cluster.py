@@ -21,8 +21,13 @@ FULL = os.environ.get("CHAPPE_PROOF") == "full"
 SEEDS = 400 if FULL else 20
 # Seeds are run in groups, so that each group has a time limit of its own.
 GROUPS = 40 if FULL else 10
-# Seeds that showed a mistake once.
-FAILED_ONCE: dict[int, str] = {}
+# Seeds that showed a mistake once; the first twenty, of which many did, run anyway.
+FAILED_ONCE = {
+    27: "what a queue held was lost when its node left",
+    29: "a consumer was forgotten when its queue began anew on the same node",
+    31: "what a queue held was lost because its new node was not linked yet",
+    148: "what a queue's former node had lent came after its new node's was done",
+}
 
 
 def run(seed: int) -> ClusterWorld:
@@ -43,7 +48,7 @@ def test_a_cluster_keeps_its_promises_for_every_seed(group: int):
         run(seed)
 
 
-@pytest.mark.parametrize("seed", FAILED_ONCE)
+@pytest.mark.parametrize("seed", FAILED_ONCE, ids=FAILED_ONCE.get)
 def test_a_seed_that_failed_once_does_not_fail_again(seed: int):
     run(seed)
 
