@@ -127,3 +127,17 @@ def test_mixing_loses_no_difference(values: set[int]) -> None:
     mixed = {mix(value) for value in values}
     assert len(mixed) == len(values)
     assert all(0 <= value < 1 << 64 for value in mixed)
+
+
+@given(NAMES)
+def test_a_node_that_leaves_knows_the_home_its_share_will_have(names: set[str]) -> None:
+    leaving, *_ = sorted(names)
+    homes, left = seen_from(leaving, names), names - {leaving}
+    if not left:
+        assert homes.next_home("default", ADDRESSES[0]) is None
+        return
+    after = placed(left)
+    for address in ADDRESSES:
+        found = homes.next_home("default", address)
+        assert found is not None
+        assert found.name == after[address]
