@@ -80,7 +80,7 @@ class Carriage:
         self._home = home
         self._unprovide = unprovide
         # On the session's side: who was introduced where, and which requests are under way.
-        self._introduced: dict[Session, set[Peer]] = {}
+        self._introduced: dict[Session, dict[Peer, None]] = {}
         self._requests: dict[Peer, dict[Session, set[int]]] = {}
         self._under_way = 0
         # Which peer a message came from that its session may acknowledge.
@@ -106,10 +106,10 @@ class Carriage:
         peer.tell(Carry(session.id, data), len(data))
 
     def _introduce(self, peer: Peer, session: Session) -> None:
-        known = self._introduced.setdefault(session, set())
+        known = self._introduced.setdefault(session, {})
         if peer in known:
             return
-        known.add(peer)
+        known[peer] = None
         scopes = {name: getattr(session.grant, name).patterns() for name in SCOPES}
         peer.tell(Introduce(session.id, session.app.name, session.address, scopes))
 
@@ -190,7 +190,7 @@ class Carriage:
             self._end(peer, op.session)
         session = self._hub.sessions.get(op.session)
         if session is not None:
-            self._introduced.get(session, set()).discard(peer)
+            self._introduced.get(session, {}).pop(peer, None)
             asked = self._requests.get(peer, {}).pop(session, set())
             self._give_up(session, asked, "the node that was asked has let this session go")
 
@@ -223,7 +223,7 @@ class Carriage:
         for _, session_id in [key for key in self._stand_ins if key[0] is peer]:
             self._end(peer, session_id)
         for known in self._introduced.values():
-            known.discard(peer)
+            known.pop(peer, None)
         for session, requests in self._requests.pop(peer, {}).items():
             self._give_up(session, requests, "the node that was asked went away")
 
