@@ -92,6 +92,7 @@ async def test_who_was_there_when_a_node_died_and_does_not_come_back_is_gone(tmp
         await asyncio.sleep(GRACE.grace_s)
         # One is back, and one was gone before.
         assert again.recorder.users == {"gone": 1}
+        await again.drain()
     # It has gone by a goodbye: its next run looks after who left with it, and nobody else.
     async with running(copied, presence=GRACE) as third:
         await until(lambda: third.recorder.users["gone"] == 1)
