@@ -11,7 +11,8 @@ class Bell:
     """Wakes those that listen to a path, or all of them when nobody knows what has changed."""
 
     def __init__(self) -> None:
-        self._listeners: dict[str, set[asyncio.Event]] = {}
+        # In the order they came, so that a simulation is the same each time.
+        self._listeners: dict[str, dict[asyncio.Event, None]] = {}
 
     @contextmanager
     def listening(self, path: str) -> Iterator[asyncio.Event]:
@@ -20,12 +21,12 @@ class Bell:
         Clear it, then look, then wait: so nothing falls between the look and the wait.
         """
         event = asyncio.Event()
-        self._listeners.setdefault(path, set()).add(event)
+        self._listeners.setdefault(path, {})[event] = None
         try:
             yield event
         finally:
             listeners = self._listeners[path]
-            listeners.discard(event)
+            listeners.pop(event, None)
             if not listeners:
                 del self._listeners[path]
 
