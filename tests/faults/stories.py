@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
 
 from chappe.client import Client
 from chappe.errors import Overload, RequestError, Unreachable
@@ -76,6 +80,7 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
         await until(lambda: stay[0].presence("queue:killed"), "the queue is known")
         await stay[1].send("queue:killed", "lent")
         (lent,) = await stay[0].fetch("queue:killed", wait_s=5)
+        work = await work_in_hand(stay, lost)
         await asyncio.sleep(1.0)  # who is there is written down behind
         trio.nodes[2].kill()
         killed = time.monotonic()
@@ -88,6 +93,7 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
             except Unreachable:
                 continue
             raise AssertionError("a message to nobody was taken")
+        await work()
         await until(lambda: knows(stay, "user:wanders", online=True), "who wanders is back")
         assert await knows(stay, "user:two", online=True)
         # Topics, wherever they lived, reach all again; the queue lives on, empty.
@@ -111,6 +117,39 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
         await asyncio.sleep(2 * GRACE_S)
         assert notices.take() == []
     await notices.expect("gone", *(names - nevers))
+
+
+async def work_in_hand(stay: list[Client], dying: Client) -> Callable[[], Awaitable[None]]:
+    """Give one who is about to die work to do; what is returned sees that others do it."""
+    asked: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def hang(data: Any) -> None:
+        asked.put_nowait(data)
+        await asyncio.Event().wait()
+
+    await stay[0].create("queue:kept", volatile=True)
+    await until(lambda: dying.presence("queue:kept"), "the queue is known")
+    await stay[1].send("queue:kept", "held")
+    (held,) = await dying.fetch("queue:kept", wait_s=5)
+    await dying.provide("service:kept", hang)
+    plain = asyncio.create_task(stay[0].request("service:kept", 1))
+    again = asyncio.create_task(stay[1].request("service:kept", 2, idempotent=True))
+    assert {await asked.get(), await asked.get()} == {1, 2}
+    await stay[0].provide("service:kept", lambda data: data)
+
+    async def done() -> None:
+        (item,) = await stay[1].fetch("queue:kept", wait_s=10)
+        assert (item.id, item.data) == (held.id, "held")
+        assert await item.ack()
+        # Never answered by two, and never later than its node is known to be dead.
+        with pytest.raises(RequestError) as refused:
+            await plain
+        assert refused.value.outcome_unknown
+        # Its home may have been the node that died: then nobody knows.
+        with contextlib.suppress(Overload):
+            assert await again == 2
+
+    return done
 
 
 def trio_is_whole(stay: list[Client], lost: Client) -> Callable[[], asyncio.Future[bool]]:
