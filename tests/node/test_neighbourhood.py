@@ -87,14 +87,16 @@ async def test_who_was_there_when_a_node_died_and_does_not_come_back_is_gone(tmp
         await until(lambda: node.recorder.users["gone"] == 1)
         await asyncio.sleep(1.1)  # written behind, twice a second
         copied = died(tmp_path)
-    async with running(copied, presence=GRACE) as again, user(again, "stays"):
+    # Long enough to come back on a busy machine.
+    patient = PresenceOptions(grace_s=1.5, takeover_s=1.0)
+    async with running(copied, presence=patient) as again, user(again, "stays"):
         await until(lambda: again.recorder.users["gone"] == 1)
         await asyncio.sleep(GRACE.grace_s)
         # One is back, and one was gone before.
         assert again.recorder.users == {"gone": 1}
         await again.drain()
     # It has gone by a goodbye: its next run looks after who left with it, and nobody else.
-    async with running(copied, presence=GRACE) as third:
+    async with running(copied, presence=patient) as third:
         await until(lambda: third.recorder.users["gone"] == 1)
         await asyncio.sleep(GRACE.grace_s)
         assert third.recorder.users == {"gone": 1}
