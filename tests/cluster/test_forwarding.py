@@ -8,6 +8,7 @@ from chappe.errors import ErrorCode
 from chappe.hub.options import HubOptions
 from chappe.message import Message
 from chappe.wire.node import FORGET_REFUSED, Find, Forward, Found, Returned, Taken
+from chappe.wire.ops import PACKED, Dropped
 from tests.cluster.hamlet import APP, Hamlet, Node, narrow
 from tests.hub.rig import Endpoint, send
 
@@ -186,6 +187,37 @@ def test_who_is_here_and_there_gets_it_on_both_and_is_answered_at_once() -> None
     hamlet.settle()
     assert of_kind(hamlet.said("b", "a"), Returned) == []
     assert alice.reply().ok
+
+
+def test_a_slow_device_elsewhere_is_told_what_it_missed() -> None:  # H13
+    hamlet, alice, bob = pair(hub=HubOptions(outbox_bytes_max=1000))
+    here = hamlet["a"].user("bob")
+    hamlet.settle()
+    hamlet["b"].hub.pause(bob.session)
+    for n in range(5):
+        assert hamlet.ask(alice, send("user:bob", "x" * 700, id=n)).ok
+    assert len(here.got()) == 5
+    hamlet["b"].hub.resume(bob.session)
+    hamlet.settle()
+    notice, *came = bob.heard()
+    assert (type(notice), notice.n) == (PACKED[Dropped], 5 - len(came))
+    assert hamlet["b"].recorder.drops == {"slow_device": notice.n}
+
+
+def test_a_device_behind_a_full_link_is_told_what_it_missed() -> None:  # H13
+    hamlet, alice, bob = pair(**narrow(waiting_bytes_max=2_000))
+    here = hamlet["a"].user("bob")
+    hamlet.settle()
+    hamlet.pause("a", "b")
+    for n in range(10):
+        assert hamlet.ask(alice, send("user:bob", "x" * 500, id=n)).ok
+    assert len(here.got()) == 10
+    hamlet.resume("a", "b")
+    hamlet.settle()
+    *came, notice = bob.heard()
+    assert (type(notice), notice.n) == (PACKED[Dropped], 10 - len(came))
+    assert hamlet["a"].recorder.drops == {"slow_link": notice.n}
+    assert hamlet["b"].recorder.drops == {"slow_device": notice.n}
 
 
 def test_without_a_verdict_in_time_the_outcome_is_unknown_and_the_late_one_ignored() -> None:  # H12

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from chappe.cluster import homes as module
 from chappe.cluster.homes import Homes, mix, stable_hash
 from chappe.cluster.peer import Peer
+from chappe.events.recorder import CountingRecorder
 from tests.cluster.hamlet import HandLink
 
 NAMES = st.sets(st.text("abcdefgh-0123456789", min_size=1, max_size=8), min_size=1, max_size=6)
@@ -21,7 +22,7 @@ ADDRESSES = [f"topic:t{n}" for n in range(60)]
 def peer(name: str) -> Peer:
     link: Any = HandLink(name, lambda link, reason: None)
     waker: Any = None
-    return Peer(link, waker, bytes_max=1, pending_max=1)
+    return Peer(link, waker, CountingRecorder(), bytes_max=1, pending_max=1)
 
 
 def seen_from(name: str, names: set[str]) -> Homes:

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from chappe.cluster.peer import Peer, Pending
 from chappe.errors import Overload, RequestError, Unreachable
+from chappe.events.recorder import CountingRecorder
 from chappe.message import Message
 from chappe.wire.node import (
     FORGET_REFUSED,
     Departed,
     Forward,
     FromHome,
+    Missed,
     NodeOp,
     ToHome,
     decode_node_ops,
@@ -54,8 +56,11 @@ class Road:
         self.downs: list[str] = []
         self.link = HandLink("b", self._down)
         self.bell = Bell()
+        self.recorder = CountingRecorder()
         link: Any = self.link
-        self.peer = Peer(link, self.bell, bytes_max=bytes_max, pending_max=pending_max)
+        self.peer = Peer(
+            link, self.bell, self.recorder, bytes_max=bytes_max, pending_max=pending_max
+        )
 
     def _down(self, link: HandLink, reason: str) -> None:
         self.downs.append(reason)
@@ -205,7 +210,10 @@ def test_while_the_link_is_paused_data_waits_up_to_the_bound_and_is_refused_abov
     road.peer.flush()
     ops = road.ops()
     assert [m.id for m in numbered(ops).values()] == list(range(5))
-    assert [type(op) for op in ops] == [Forward, Departed]
+    assert [type(op) for op in ops[:-1]] == [Forward, Departed]
+    # What nobody waits for was left out, which is counted and told.
+    assert ops[-1] == Missed("default", message(201).to, 2)
+    assert road.recorder.drops == {"slow_link": 2}
     assert road.peer.waiting_bytes == 0
     assert road.downs == []
     road.forward(203)

@@ -8,7 +8,7 @@ from chappe.cluster import watching as module
 from chappe.hub.options import HubOptions
 from chappe.message import Message
 from chappe.wire.node import Recover, Returned, Taken, ToHome, Unwatch, Watch
-from chappe.wire.ops import Presence, Subscribe, Unsubscribe
+from chappe.wire.ops import PACKED, Dropped, Presence, Subscribe, Unsubscribe
 from tests.cluster.hamlet import APP, Hamlet, home_among, moving, narrow
 from tests.cluster.readers import keep_history, of_kind, told, watchers
 from tests.hub.rig import payload_of, publish
@@ -286,6 +286,36 @@ def test_a_full_link_refuses_a_publish() -> None:
     hamlet.resume("a", "b")
     hamlet.settle()
     assert [reply.ok for reply in alice.heard()] == [True] * 5
+
+
+def test_what_a_full_link_leaves_out_is_counted_and_told() -> None:
+    hamlet = Hamlet("a", "b", "c", **narrow(waiting_bytes_max=2_000))
+    topic = hamlet.placed("topic", "a")
+    alice = hamlet["a"].user("alice")
+    there, also = hamlet["b"].user("there"), hamlet["c"].user("also")
+    for one in (there, also):
+        one.say(Subscribe(id=1, to=topic))
+    hamlet.settle()
+    there.heard()
+    hamlet.pause("a", "b")
+    for n in range(10):
+        alice.say(publish(topic, "x" * 500, id=n))
+        hamlet.settle()
+    nodes = [reply.nodes for reply in alice.heard()]
+    left_out = nodes.count(1)
+    assert nodes == [2] * (10 - left_out) + [1] * left_out
+    assert 0 < left_out < 10
+    assert hamlet["a"].recorder.drops == {"slow_link": left_out}
+    hamlet.resume("a", "b")
+    hamlet.settle()
+    # Behind what came before it, and once.
+    *came, notice = there.heard()
+    assert len(came) == 10 - left_out
+    assert (type(notice), notice.n) == (PACKED[Dropped], left_out)
+    assert hamlet["b"].recorder.drops == {"missed": left_out}
+    assert hamlet["c"].recorder.drops == {}
+    assert hamlet.ask(alice, publish(topic, "x", id=11)).nodes == 2
+    assert there.got() == ["x"]
 
 
 def test_a_publish_that_meets_an_old_home_is_forwarded_once() -> None:

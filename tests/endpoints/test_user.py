@@ -41,6 +41,7 @@ class Copies:
     """A node that takes copies of what is sent to those who are there as well as here."""
 
     name = "far"
+    full = False
 
     def __init__(self) -> None:
         self.got: list[tuple[str, list[Message], bool]] = []

@@ -28,6 +28,7 @@ from chappe.wire.node import (
     Introduce,
     Known,
     Left,
+    Missed,
     NodeOp,
     Records,
     Recover,
@@ -84,6 +85,7 @@ GOLDEN = [
     (Handed("shop", [MESSAGE]), b"\x93\x57\xa4shop\x91" + PACKED),
     (Left([("shop", "user:a", 9)]), b"\x92\x58\x91\x93\xa4shop\xa6user:a\x09"),
     (Known([("shop", "user:a")]), b"\x92\x59\x91\x92\xa4shop\xa6user:a"),
+    (Missed("shop", "topic:t", 3), b"\x94\x5a\xa4shop\xa7topic:t\x03"),
 ]
 
 _texts = st.text(max_size=30)

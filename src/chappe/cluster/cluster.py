@@ -102,6 +102,7 @@ class Cluster:
             wire.Handed: self.handover.take,
             wire.Left: self.absences.read,
             wire.Known: self.absences.known,
+            wire.Missed: self._missed,
         }
 
     def start(self) -> None:
@@ -153,6 +154,7 @@ class Cluster:
         peer = Peer(
             link,
             self,
+            self._hub.recorder,
             bytes_max=self._traffic.waiting_bytes_max,
             pending_max=self._traffic.pending_max,
         )
@@ -248,6 +250,14 @@ class Cluster:
         except msgspec.MsgspecError as error:
             raise RemoteProtocolError(f"a record cannot be read: {error}") from None
         self._application.directory.merge(records)
+
+    def _missed(self, peer: Peer, op: wire.Missed) -> None:
+        """A link had no room: tell whoever on this node got less than was sent."""
+        app = self._hub.apps.get(op.app)
+        if app is None or op.count < 1:
+            return
+        here = self._application.topics if op.to.startswith("topic:") else self._application.users
+        here.missed_here(app, op.to, op.count)
 
     def _queue_changed(self, record: Record) -> None:
         """A queue may have moved: so do its consumers, and what was held of it here."""

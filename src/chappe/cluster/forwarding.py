@@ -153,6 +153,12 @@ class Forwarding:
                     users.deliver_here(app, message)
                     verdicts.took(1)
                 except RequestError as error:
+                    if (
+                        op.first == FORGET_REFUSED
+                        and app is not None
+                        and isinstance(error, Overload)
+                    ):
+                        users.missed_here(app, message.to)
                     verdicts.refused(message, error)
         verdicts.tell()
 
@@ -379,6 +385,7 @@ class _SilentRun:
     """Takes messages that nobody asked an answer for to their receiver's node."""
 
     __slots__ = ("_forwarding", "_peer", "name")
+    full = False  # it is looked at when such a run begins
 
     def __init__(self, forwarding: Forwarding, peer: Peer) -> None:
         self._forwarding = forwarding
@@ -393,6 +400,7 @@ class _AskingRun:
     """Takes messages that are a session's requests to their receiver's node."""
 
     __slots__ = ("_forwarding", "_peer", "name", "requests", "session")
+    full = False  # it is looked at when such a run begins
 
     def __init__(self, forwarding: Forwarding, peer: Peer, answer: RequestAnswer) -> None:
         self._forwarding = forwarding

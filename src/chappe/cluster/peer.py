@@ -7,6 +7,8 @@ to many receivers on one node cost one write:
                                   |
                                   +--(paused)--> waits, bounded: data is refused above the bound,
                                                  control never; twice the bound resets the link
+
+Copies that nobody waits for are left out above the bound: how many is told once there is room.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from chappe.errors import Overload, RequestError
+from chappe.events.recorder import Recorder
 from chappe.hub.answer import Answer, RequestAnswer
 from chappe.message import Message
 from chappe.wire.node import (
@@ -23,6 +26,7 @@ from chappe.wire.node import (
     RETURN_REFUSED,
     Forward,
     FromHome,
+    Missed,
     NodeOp,
     ToHome,
     encode_node_ops,
@@ -39,6 +43,8 @@ _OP_BYTES = 100
 _PAGE_BYTES = 32 * 1024
 # More is encoded at once, so that a frame stays well below its bound.
 _FRAME_BYTES = 1024 * 1024
+# Topics and users of which is remembered how much they missed; beyond that it is only counted.
+_MISSED_MAX = 100_000
 
 
 class Pending:
@@ -130,8 +136,10 @@ class Peer:
         "_frames",
         "_gathered",
         "_gathered_bytes",
+        "_missed",
         "_number",
         "_pending_max",
+        "_recorder",
         "_trickle",
         "_waker",
         "alone",
@@ -144,7 +152,9 @@ class Peer:
         "up",
     )
 
-    def __init__(self, link: Link, waker: Waker, *, bytes_max: int, pending_max: int) -> None:
+    def __init__(
+        self, link: Link, waker: Waker, recorder: Recorder, *, bytes_max: int, pending_max: int
+    ) -> None:
         self.link = link
         self.name = link.name
         self.up = True
@@ -155,6 +165,7 @@ class Peer:
         # The route of whoever is on this node only: one tuple for all of them.
         self.alone: tuple[Peer, ...] = (self,)
         self._waker = waker
+        self._recorder = recorder
         self._gathered: list[NodeOp] = []
         self._gathered_bytes = 0
         # Encoded already, because there was so much of it.
@@ -162,6 +173,8 @@ class Peer:
         # All that waits, and what will be said as soon as there is room.
         self._bytes = 0
         self._trickle: deque[Iterator[NodeOp]] = deque()
+        # How many messages were left out, by app and address.
+        self._missed: dict[tuple[str, str], int] = {}
         self._bytes_max = bytes_max
         self._pending_max = pending_max
         self._number = 1
@@ -208,12 +221,20 @@ class Peer:
     def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
         """Take a run along: copies for devices on that node, or a topic's messages from home."""
         size = sum(len(message.payload) for message in messages) + _OP_BYTES * len(messages)
-        if not self.up or self.full:
+        if not self.up:
             return  # a topic's may be lost; of a promise, another device has taken it
-        if promised:
+        if self.full:
+            self._miss(app, messages[0].to, len(messages))
+        elif promised:
             self.tell(Forward(app, FORGET_REFUSED, messages), size)
         else:
             self.tell(FromHome(app, messages), size)
+
+    def _miss(self, app: str, to: str, count: int) -> None:
+        self._recorder.dropped(app, "slow_link", count)
+        key = (app, to)
+        if key in self._missed or len(self._missed) < _MISSED_MAX:
+            self._missed[key] = self._missed.get(key, 0) + count
 
     def forward(self, app: str, message: Message, pending: Pending) -> None:
         """Send a message to a single receiver there; raises Overload when the link is full."""
@@ -289,6 +310,8 @@ class Peer:
             return
         if self._trickle:
             self._tell_on()
+        if self._missed:
+            self._tell_missed()
         if self._gathered:
             self._encode()
         frames, self._frames, self._bytes = self._frames, deque(), 0
@@ -309,6 +332,12 @@ class Peer:
             else:
                 self._trickle.popleft()
         self._gathered += gathered
+
+    def _tell_missed(self) -> None:
+        missed, self._missed = self._missed, {}
+        for (app, to), count in missed.items():
+            self._gathered.append(Missed(app, to, count))
+            self._grow(_OP_BYTES + len(to))
 
     def unsent(self) -> list[NodeOp]:
         """What was gathered and never handed to the link; it is gone from here."""

@@ -149,6 +149,12 @@ class Topics:
             if not self._fanout.to:  # grown large, it ended
                 self._fanout.begin(app, to, subscribers, promised=False, foreign=True)
 
+    def missed_here(self, app: App, topic: str, count: int) -> None:
+        """Tell the subscribers on this node that so many messages did not get here."""
+        self._fanout.end()
+        for session in app.topics.get(topic) or ():
+            self._hub.outboxes.miss(session, count, "missed")
+
     def history(self, app: str, topic: str) -> History | None:
         """The history of a topic whose home is here, begun if it is to have one and has none."""
         options = self._options.get((app, topic))

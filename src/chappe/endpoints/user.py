@@ -150,6 +150,13 @@ class Users:
         if not self._put(app, message, receivers, (), None, foreign=True):
             raise Overload(f"the outbox of {to} is full")
 
+    def missed_here(self, app: App, to: str, count: int = 1) -> None:
+        """Tell a receiver's devices on this node that so many messages, which others of its
+        devices have, found no room; raises RequestError when it is nobody's address."""
+        self._fanout.end()
+        for session in app.endpoints.get(self.user_of(app, to)) or ():
+            self._outboxes.miss(session, count)
+
     def deliver_run_here(self, app: App, messages: list[Message]) -> bool:
         """Deliver what another node forwarded, all to one receiver and no more than a run may hold.
 

@@ -33,6 +33,11 @@ class Relay(Protocol):
 
     name: str
 
+    @property
+    def full(self) -> bool:
+        """Whether it will leave out what it is asked to take along."""
+        ...
+
     def relay(self, app: str, messages: list[Message], *, promised: bool) -> None:
         """Take a run along; the list is the relay's from now on."""
         ...
@@ -114,7 +119,9 @@ class FanOut:
         self._bytes = 0
         self._sessions = sessions
         self._relays = relays
-        self.nodes = len(relays) + bool(sessions)
+        self.nodes = bool(sessions) + len(relays)
+        if relays and not promised:
+            self.nodes -= len([relay for relay in relays if relay.full])
         self.foreign = foreign
         self.elsewhere = elsewhere
         self.asking = asking

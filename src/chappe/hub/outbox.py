@@ -120,12 +120,16 @@ class Outboxes:
         self._append(session, data)
         return True
 
-    def miss(self, session: Session) -> None:
-        """A session had no room for a message that another of the same receiver took: say so, to
+    def miss(self, session: Session, count: int = 1, reason: str = "slow_device") -> None:
+        """A session did not get messages that others got, for want of room: say so, at once or to
         whoever reads it again."""
-        if not session.closed:
-            session.dropped += 1
-            self._recorder.dropped(session.app.name, "slow_device", 1)
+        if session.closed:
+            return
+        self._recorder.dropped(session.app.name, reason, count)
+        if session.backlog is None:
+            self.put(session, session.encoding.op(Dropped(n=count)))
+        else:
+            session.dropped += count
 
     def flush(self) -> None:
         """Write what the tick brought, once per session.

@@ -223,6 +223,14 @@ class Known(NodeOp, tag=89):
     users: list[tuple[str, str]]
 
 
+class Missed(NodeOp, tag=90):
+    """So many messages to this topic, or user, were left out: the link had no room for them."""
+
+    app: str
+    to: str
+    count: int
+
+
 OPS: tuple[type[NodeOp], ...] = (
     Forward,
     Taken,
@@ -249,6 +257,7 @@ OPS: tuple[type[NodeOp], ...] = (
     Handed,
     Left,
     Known,
+    Missed,
 )
 
 _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Union[OPS]])  # type: ignore[valid-type]
