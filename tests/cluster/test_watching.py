@@ -131,6 +131,24 @@ def test_what_is_too_much_to_be_recovered_is_left_out_and_said_so(
     assert (len(messages), reply.recovered) == (2, True)
 
 
+def test_a_wrong_clock_on_another_node_ends_no_history() -> None:
+    hamlet = Hamlet("a", "b")
+    topic = hamlet.placed("topic", "b")
+    keep_history(hamlet, "ab", topic)
+    alice, bob = hamlet["a"].user("alice"), hamlet["b"].user("bob")
+    hamlet.settle()
+    start = hamlet.ask(bob, Subscribe(id=1, to=topic))
+    hamlet.ask(bob, publish(topic, 1, id=2))
+    hamlet["a"].clock.now_s += 4_000
+    assert hamlet.ask(alice, publish(topic, 2, id=3)).ok
+    late = hamlet["b"].user("late")
+    late.say(Subscribe(id=4, to=topic, epoch=start.epoch, offset=0))
+    hamlet.settle()
+    *messages, reply = late.heard()
+    assert [payload_of(op) for op in messages] == [1, 2]
+    assert reply.recovered
+
+
 def test_the_first_subscriber_watches_and_the_last_one_leaves() -> None:
     hamlet = Hamlet("a", "b")
     a, b = hamlet["a"], hamlet["b"]

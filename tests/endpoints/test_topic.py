@@ -163,6 +163,37 @@ async def test_a_history_is_delivered_before_the_reply_and_what_follows_behind_i
 
 
 @on_loop
+async def test_what_is_recovered_fits_the_outbox_or_is_not_said_to_be_all() -> None:
+    square = Square(options=HubOptions(outbox_bytes_max=20_000))
+    topics = [f"topic:{n}" for n in range(3)]
+    alice = square.endpoint("alice")
+    epochs = []
+    for topic in topics:
+        square.define(topic, history=100)
+        epochs.append((await square.ask(alice, Subscribe(id=1, to=topic))).epoch)
+        await square.ask(alice, Unsubscribe(id=2, to=topic))
+        await square.publish(alice, *([n, "x" * 1000] for n in range(14)), to=topic)
+    bob = square.endpoint("bob")
+    bob.say(Subscribe(id=3, to=topics[0], epoch=epochs[0], offset=0))
+    await square.tick()
+    *missed, reply = bob.heard()
+    newest = [payload_of(op)[0] for op in missed]
+    assert newest == list(range(14 - len(newest), 14))
+    assert 0 < len(newest) < 10
+    assert (reply.recovered, reply.offset) == (False, 14)
+    # Several at once: each of them fits, all together do not.
+    eve = square.endpoint("eve")
+    for n, topic in enumerate(topics):
+        eve.say(Subscribe(id=n, to=topic, epoch=epochs[n], offset=7))
+    await square.tick()
+    heard = eve.heard()
+    replies = [op for op in heard if isinstance(op, Reply)]
+    assert [reply.recovered for reply in replies] == [True, True, False]
+    assert len(heard) - len(replies) < 21
+    assert square.recorder.drops == {}
+
+
+@on_loop
 async def test_without_a_history_nothing_is_recovered_and_no_place_is_told() -> None:
     square = Square()
     reply = await square.ask(square.endpoint("bob"), Subscribe(id=1, to=NEWS, epoch="e", offset=3))

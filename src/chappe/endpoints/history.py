@@ -19,6 +19,8 @@ MESSAGES_MAX = 100_000
 SECONDS_MAX = 7 * 24 * 3600.0
 # What a message costs beside its payload.
 _OVERHEAD_BYTES = 200
+# What one costs on its way to a subscriber beside payload and addresses, in any encoding.
+_FRAME_BYTES = 150
 
 
 class TopicOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,7 +41,7 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class History:
     """The last messages of one topic."""
 
-    __slots__ = ("_messages", "epoch", "offset", "options", "size_bytes")
+    __slots__ = ("_messages", "_times", "epoch", "offset", "options", "size_bytes")
 
     def __init__(self, epoch: str, options: TopicOptions) -> None:
         self.epoch = epoch
@@ -47,29 +49,33 @@ class History:
         self.offset = 0
         self.size_bytes = 0
         self._messages: deque[Message] = deque()
+        # When each was taken, by this node's own clock: publishers' clocks may be wrong.
+        self._times: deque[float] = deque()
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def add(self, message: Message) -> Message:
-        """Number a message and keep it; what no longer fits goes."""
+    def add(self, message: Message, now: float) -> Message:
+        """Number a message and keep it from now on; what no longer fits goes."""
         self.offset += 1
         message = msgspec.structs.replace(message, offset=self.offset)
         self._messages.append(message)
+        self._times.append(now)
         self.size_bytes += len(message.payload) + _OVERHEAD_BYTES
         while len(self._messages) > self.options.history:
             self.drop()
-        self.expire(message.ts_ms)
+        self.expire(now)
         return message
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, now: float) -> None:
         """Let go of what is too old."""
-        oldest = now_ms - self.options.history_s * 1000
-        while self._messages and self._messages[0].ts_ms < oldest:
+        oldest = now - self.options.history_s
+        while self._times and self._times[0] < oldest:
             self.drop()
 
     def drop(self) -> None:
         """Let go of the oldest."""
+        self._times.popleft()
         self.size_bytes -= len(self._messages.popleft().payload) + _OVERHEAD_BYTES
 
     def since(self, epoch: str | None, offset: int | None) -> tuple[bool, list[Message]]:
@@ -86,3 +92,16 @@ class History:
         if missed > kept:
             return False, list(self._messages)
         return True, list(islice(self._messages, kept - missed, None))
+
+
+def newest(messages: list[Message], bytes_max: int) -> list[Message]:
+    """The last of the messages that are not larger together than so much, on their way out."""
+    size = 0
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        payload = len(message.payload)
+        size += payload + payload // 3 + 3 if message.binary else payload  # base64 in JSON
+        size += len(message.sender) + len(message.to) + _FRAME_BYTES
+        if size > bytes_max:
+            return messages[place + 1 :]
+    return messages

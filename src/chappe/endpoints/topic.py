@@ -13,7 +13,7 @@ import msgspec
 
 from chappe.address import parse_address
 from chappe.endpoints.cluster import Cluster
-from chappe.endpoints.history import History, TopicOptions
+from chappe.endpoints.history import History, TopicOptions, newest
 from chappe.endpoints.scope import outside
 from chappe.endpoints.user import Owners
 from chappe.errors import BadRequest, Forbidden, Overload
@@ -131,7 +131,7 @@ class Topics:
         key = (app.name, message.to)
         self._histories[key] = self._histories.pop(key)
         before = history.size_bytes
-        message = history.add(message)
+        message = history.add(message, self._hub.clock.monotonic())
         self.histories_bytes += history.size_bytes - before
         while self.histories_bytes > HISTORIES_BYTES_MAX and len(self._histories) > 1:
             self.forget_history(*next(iter(self._histories)))
@@ -165,7 +165,7 @@ class Topics:
         history = self._histories.get((app, topic))
         if history is None:
             history = self._begin_history(app, topic, options)
-        history.expire(self._hub.now_ms)
+        history.expire(self._hub.clock.monotonic())
         return history
 
     def _begin_history(self, app: str, topic: str, options: TopicOptions) -> History:
@@ -210,12 +210,13 @@ class Topics:
         self, app: str, topic: str, epoch: str | None, offset: int | None
     ) -> tuple[str, int, bool, list[Message]]:
         """Where a topic at home here is, and what came since a place: epoch, offset, whether that
-        is all, and the messages."""
+        is all, and the messages: no more than the half of an outbox, the newest ones."""
         history = self.history(app, topic)
         if history is None:
             return "", 0, offset is None, []
         whole, missed = history.since(epoch, offset)
-        return history.epoch, history.offset, whole, missed
+        fitting = newest(missed, self._hub.options.outbox_bytes_max // 2)
+        return history.epoch, history.offset, whole and len(fitting) == len(missed), fitting
 
     def join(
         self,
@@ -230,7 +231,11 @@ class Topics:
         to, app = op.to, session.app
         self._fanout.end()
         if app.topics.bind(to, session) and missed:
-            self._fanout.put_droppable(missed, (session,))
+            # What does not fit would be dropped, or close the session: then that is not all.
+            fitting = newest(missed, self._hub.outboxes.room(session))
+            whole = whole and len(fitting) == len(missed)
+            if fitting:
+                self._fanout.put_droppable(fitting, (session,))
         if session.topics is None:
             session.topics = {}
         identity = op.as_ or session.address

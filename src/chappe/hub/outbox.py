@@ -103,6 +103,11 @@ class Outboxes:
             and session.promised_bytes < self._options.outbox_bytes_max
         )
 
+    def room(self, session: Session) -> int:
+        """How many bytes a session takes before the policy acts."""
+        waiting = session.backlog_bytes + sum(map(len, session.outbox))
+        return max(0, self._options.outbox_bytes_max - waiting)
+
     def put_promised(self, session: Session, data: bytes) -> bool:
         """Append a message to a single receiver; False when there is no room for the promise."""
         if session.closed:
