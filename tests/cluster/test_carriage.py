@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from chappe.cluster import carriage as module
+from chappe.errors import CloseCode, Overload
 from chappe.hub.grant import Grant, scope_of
-from chappe.hub.options import HubOptions
+from chappe.hub.options import HubOptions, Quota
 from chappe.wire.encoding import JSON_ITEMS, STREAM, Encoding
 from chappe.wire.limits import Limits
 from chappe.wire.node import Brought, Carry, Departed, Introduce
@@ -59,6 +60,21 @@ def stand_ins(node: Node) -> int:
     app = node.hub.apps.get(APP)
     own = [s for s in node.hub.sessions.values() if s.address and s.app is app]
     return app.sessions - len(own) if app is not None else 0
+
+
+@on_loop
+async def test_sessions_of_other_nodes_are_no_connections_of_the_quota() -> None:  # H17
+    hamlet = working(hub=HubOptions(quota=Quota(connections=3)))
+    for name in ("x", "y", "z"):
+        assert hamlet.ask(hamlet["a"].user(name), send(JOBS, 1, id=1)).ok
+    b = hamlet["b"]
+    assert stand_ins(b) == 3
+    stand_in = next(iter(b.cluster.carriage._stand_ins.values()))
+    b.hub.close(stand_in, CloseCode.SLOW_CONSUMER, "to see that it does not count either")
+    b.user("first")
+    b.user("second")
+    with pytest.raises(Overload, match="3 connections"):
+        b.user("third")
 
 
 def request(to: str, data: str, id: int, **more: Any) -> Request:

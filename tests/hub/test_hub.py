@@ -60,6 +60,8 @@ async def test_an_apps_connections_are_bounded_by_its_quota_and_others_are_not()
         rig.endpoint(name, app="large")
     rig.hub.lost(first.session)
     rig.endpoint("c", app="small")
+    with pytest.raises(Overload, match="1 connections"):
+        rig.endpoint("d", app="small")
 
 
 @on_loop

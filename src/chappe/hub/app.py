@@ -22,6 +22,7 @@ class App:
 
     __slots__ = (
         "byte_bucket",
+        "connections",
         "endpoints",
         "message_bucket",
         "name",
@@ -35,7 +36,10 @@ class App:
     def __init__(self, name: str, quota: Quota, now: float) -> None:
         self.name = name
         self.quota = quota
+        # All of its sessions here, and those that are connected to this node: the others stand in
+        # for sessions of other nodes.
         self.sessions = 0
+        self.connections = 0
         self.endpoints = ConnectionTable()
         self.topics = ConnectionTable()
         self.routes: dict[str, tuple[Relay, ...]] = {}

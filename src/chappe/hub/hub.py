@@ -140,10 +140,11 @@ class Hub:
         """
         grant = self._authenticator.authenticate(hello)
         app = self.app(grant.app)
-        if app.quota.connections and app.sessions >= app.quota.connections:
+        if app.quota.connections and app.connections >= app.quota.connections:
             raise Overload(f"app {app.name} holds {app.quota.connections} connections already")
         self._greeting.pop(session, None)
         self.take_in(session, app, grant)
+        app.connections += 1
         if grant.token_id is not None:
             self._bearers.setdefault((app.name, grant.token_id), set()).add(session)
         allowances = Allowances(self.options.rate, app, self.clock)
@@ -263,7 +264,7 @@ class Hub:
 
     def _leave(self, session: Session, code: int) -> None:
         session.closed = True
-        self.sessions.pop(session.id, None)
+        connected = self.sessions.pop(session.id, None) is not None
         if self._left is not None and not self._left.done():
             self._left.set_result(None)
         self._greeting.pop(session, None)
@@ -271,6 +272,7 @@ class Hub:
         if not session.address:
             return
         app = session.app
+        app.connections -= connected
         if app.endpoints.unbind(session.address, session) and session.address not in app.endpoints:
             self.on_offline(app, session.address)
         if session.allowances is not None:
