@@ -245,9 +245,16 @@ class Hamlet:
         for _ in range(_ROUNDS_MAX):
             self.tick()
             delivered = [self._deliver(key) for key in list(self._ends)]
-            if not any(delivered):
+            if not any(delivered) and not self._wait_for_views():
                 return
         raise AssertionError("the nodes do not come to rest")
+
+    def _wait_for_views(self) -> bool:
+        """Nodes that do not come to see the same ones go on after a while; whether some had to."""
+        holding = [n.cluster for n in self._nodes.values() if n.cluster.settling.holding]
+        if holding:
+            self.loop.move(holding[0].settle_s)
+        return bool(holding)
 
     def _deliver(self, key: tuple[str, str]) -> bool:
         """Deliver one frame, if there is one."""

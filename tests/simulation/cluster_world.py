@@ -138,7 +138,8 @@ class ClusterWorld:
     def crash(self, name: str, *, power: bool) -> None:
         """End a node at once: with its machine's power, or alone, so that its kernel says so."""
         node = self.nodes.pop(name)
-        self.queue_crashed |= node.up and node.application.queues.get(APP, QUEUE) is not None
+        held = node.application.queues.get(APP, QUEUE) is not None or node.cluster.handover.waiting
+        self.queue_crashed |= node.up and bool(held)
         node.crashed = True
         self.loop.stop_process(node.process)
         self.truth.crashed(name)

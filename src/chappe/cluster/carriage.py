@@ -10,13 +10,16 @@ carried again when its home moves.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
 
 from chappe.cluster.peer import Peer
+from chappe.endpoints.limits import ServiceLimits
 from chappe.errors import Overload, RequestError
 from chappe.hub.grant import Grant, scope_of
 from chappe.hub.hub import Hub
@@ -27,10 +30,12 @@ from chappe.wire.node import Brought, Carry, Departed, Introduce
 from chappe.wire.ops import (
     ClientOp,
     Delivery,
+    Fetch,
     Op,
     PayloadOp,
     Provide,
     Reply,
+    Request,
     Respond,
     Unprovide,
 )
@@ -39,7 +44,10 @@ EDGE = "link"
 SCOPES = ("send", "publish", "subscribe", "administer", "manage", "provide")
 # Requests under way to one peer, and messages of one session that may still be acknowledged.
 _REQUESTS_MAX = 100_000
+_SESSION_REQUESTS_MAX = 1_000
 _DELIVERIES_MAX = 10_000
+# What a service gives a request that does not say.
+_REQUEST_S = ServiceLimits().timeout_s
 
 Key = tuple[str, str]
 
@@ -75,10 +83,17 @@ class Carriage:
         hub: Hub,
         home: Callable[[str, str], Peer | None],
         unprovide: Callable[[Session, Unprovide], None],
+        loop: asyncio.AbstractEventLoop,
+        timeout_s: float,
     ) -> None:
         self._hub = hub
         self._home = home
         self._unprovide = unprovide
+        self._loop = loop
+        self._timeout_s = timeout_s
+        # When requests under way have waited for long enough; the earliest first.
+        self._dues: list[tuple[float, int, Peer, Session, int]] = []
+        self._serial = 0
         # On the session's side: who was introduced where, and which requests are under way.
         self._introduced: dict[Session, dict[Peer, None]] = {}
         self._requests: dict[Peer, dict[Session, set[int]]] = {}
@@ -86,6 +101,7 @@ class Carriage:
         # Which peer a message came from that its session may acknowledge.
         self._deliveries: dict[Session, OrderedDict[int, Peer]] = {}
         self._standing: dict[Key, dict[Session, Op]] = {}
+        self._standing_of: dict[Session, dict[Key, None]] = {}
         self._stood: dict[Key, Peer | None] = {}
         # On the home's side.
         self._stand_ins: dict[tuple[Peer, str], Session] = {}
@@ -100,10 +116,24 @@ class Carriage:
         self._introduce(peer, session)
         if isinstance(op, ClientOp) and op.id is not None:
             requests = self._requests.setdefault(peer, {}).setdefault(session, set())
+            if len(requests) >= _SESSION_REQUESTS_MAX:
+                raise Overload("too many requests of this session are under way")
             self._under_way += op.id not in requests
             requests.add(op.id)
+            self._serial += 1
+            due = self._loop.time() + self._timeout_s + _patience_s(op)
+            heappush(self._dues, (due, self._serial, peer, session, op.id))
         data = packed.encode_op(op)
         peer.tell(Carry(session.id, data), len(data))
+
+    def sweep(self) -> None:
+        """Answer requests whose home has been silent for longer than they may take (H18)."""
+        now = self._loop.time()
+        while self._dues and self._dues[0][0] <= now:
+            _, _, peer, session, request = heappop(self._dues)
+            if self._settle(peer, session, request):
+                error = Overload("the node that was asked did not answer", outcome_unknown=True)
+                self._hub.refuse(session, request, error)
 
     def _introduce(self, peer: Peer, session: Session) -> None:
         known = self._introduced.setdefault(session, {})
@@ -133,20 +163,23 @@ class Carriage:
             deliveries[message] = peer
             if len(deliveries) > _DELIVERIES_MAX:
                 deliveries.popitem(last=False)
-        if isinstance(op, Reply):
-            self._settle(peer, session, op.id)
+        if isinstance(op, Reply) and not self._settle(peer, session, op.id):
+            return  # answered already, because its time was over
         if isinstance(message, int):
             op.message = session.encoding.message_id(message)
         self._hub.say(session, op)
 
-    def _settle(self, peer: Peer, session: Session, request: int) -> None:
+    def _settle(self, peer: Peer, session: Session, request: int) -> bool:
+        """Whether a request was still under way; it is no more."""
         sessions = self._requests.get(peer, {})
         requests = sessions.get(session)
-        if requests is not None and request in requests:
-            requests.discard(request)
-            self._under_way -= 1
-            if not requests:
-                del sessions[session]
+        if requests is None or request not in requests:
+            return False
+        requests.discard(request)
+        self._under_way -= 1
+        if not requests:
+            del sessions[session]
+        return True
 
     def delivered_by(self, session: Session, message: str | int) -> Peer | None:
         """The node that a message came from, to acknowledge it there."""
@@ -215,7 +248,7 @@ class Carriage:
             if peer.up:
                 peer.tell(Departed(session.id))
         self._deliveries.pop(session, None)
-        for key in [key for key, who in self._standing.items() if session in who]:
+        for key in list(self._standing_of.get(session, ())):
             self._sit(key, session)
 
     def lost(self, peer: Peer) -> None:
@@ -241,11 +274,16 @@ class Carriage:
         elif session.edge != EDGE:
             lasting = msgspec.structs.replace(op, id=None)
             self._standing.setdefault(key, {})[session] = lasting
+            self._standing_of.setdefault(session, {})[key] = None
             self._stood[key] = self._home(*key)
 
     def _sit(self, key: Key, session: Session) -> None:
         sessions = self._standing.get(key, {})
         sessions.pop(session, None)
+        keys = self._standing_of.get(session, {})
+        keys.pop(key, None)
+        if not keys:
+            self._standing_of.pop(session, None)
         if not sessions:
             self._standing.pop(key, None)
             self._stood.pop(key, None)
@@ -280,6 +318,15 @@ class Carriage:
                 self.carry(before, session, Unprovide(to=op.to))
         except RequestError as error:
             self._hub.refuse(session, None, error)
+
+
+def _patience_s(op: Op) -> float:
+    """How long an op may take at its home, beside the way there and back."""
+    if isinstance(op, Fetch):
+        return op.wait_ms / 1000
+    if isinstance(op, Request):
+        return _REQUEST_S if op.timeout_ms is None else min(op.timeout_ms / 1000, _REQUEST_S)
+    return 0.0
 
 
 def _number(message: str | int) -> int | None:

@@ -18,6 +18,7 @@ from chappe.cluster.link import Link
 from chappe.cluster.options import Traffic
 from chappe.cluster.peer import Peer
 from chappe.cluster.routes import Routes
+from chappe.cluster.settling import Settling
 from chappe.cluster.visits import Visits
 from chappe.cluster.watching import Watching
 from chappe.endpoints.application import Application
@@ -56,6 +57,7 @@ class Cluster:
         self._loop = loop
         self._traffic = traffic or Traffic()
         self.name = name
+        self.settle_s = self._traffic.settle_s
         timeout_s = self._traffic.answer_timeout_s
         self._peers: dict[Link, Peer] = {}
         self._names: dict[str, Peer] = {}
@@ -67,8 +69,13 @@ class Cluster:
         self.absences = Absences(hub)
         self.forwarding = Forwarding(hub, application.users, self.routes, loop.time, timeout_s)
         self.forwarding.peers = self._peers.values
-        self.watching = Watching(hub, application.topics, self.homes, loop, timeout_s)
-        self.carriage = Carriage(hub, self._home, application.services.unprovide)
+        self.settling = Settling(hub, self._home, loop, name, self._traffic.settle_s)
+        self.watching = Watching(
+            hub, application.topics, self.homes, self.settling, loop, timeout_s
+        )
+        self.carriage = Carriage(hub, self._home, application.services.unprovide, loop, timeout_s)
+        # Whether this node is about to go: it takes nothing on any more.
+        self.leaving = False
         self.visits = Visits(self.peer)
         self.handover = Handover(hub, application, self.homes, name, self.peer)
         self.routes.on_found = self.forwarding.online
@@ -103,6 +110,7 @@ class Cluster:
             wire.Left: self.absences.read,
             wire.Known: self.absences.known,
             wire.Missed: self._missed,
+            wire.Settled: self.settling.heard,
         }
 
     def start(self) -> None:
@@ -121,11 +129,13 @@ class Cluster:
 
     def leave(self) -> None:
         """Let what only this node has live on others, before it says goodbye to them."""
+        self.leaving = True
         self.handover.leave()
         self._end_tick()
 
     def stop(self) -> None:
         """Take part no more."""
+        self.settling.stop()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -186,8 +196,10 @@ class Cluster:
         """The nodes have changed, and with them the homes of topics, queues and services."""
         self._hub.fanout.end()
         self.homes.see(self._peers.values())
-        self.watching.move()
+        self.settling.see(self._peers.values())
+        # Before topics: whoever has said all of theirs has said all that follows.
         self.carriage.move()
+        self.watching.move()
         self.handover.flush()
         self._changed.set()
 
@@ -235,6 +247,9 @@ class Cluster:
     def _sweep(self) -> None:
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
         self.forwarding.sweep(self.peers)
+        self.settling.sweep()
+        self.watching.sweep()
+        self.carriage.sweep()
 
     def _records(self) -> Iterator[wire.NodeOp]:
         for page in self._application.directory.snapshot():
@@ -263,6 +278,7 @@ class Cluster:
         """A queue may have moved: so do its consumers, and what was held of it here."""
         self.carriage.say_again(record.app, record.address)
         self.handover.flush()
+        self.settling.recheck()
 
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
         self.forwarding.send(app, user, message, answer)
@@ -291,7 +307,20 @@ class Cluster:
         assert isinstance(home, Peer)
         self.watching.subscribe(home, session, op)
 
-    def withdraw(self, session: Session, topic: str, identity: str) -> None:
+    @property
+    def holding(self) -> bool:
+        return self.settling.holding
+
+    def hold(self, action: Callable[[], None]) -> None:
+        self.settling.hold(action)
+
+    def misplace(self, session: Session, op: Op) -> None:
+        self.settling.misplace(session, op)
+
+    def joining(self, session: Session) -> int:
+        return self.watching.joining(session)
+
+    def withdraw(self, session: Session, topic: str | None, identity: str) -> None:
         self.watching.withdraw(session, topic, identity)
 
     def unwatch(self, app: App, topic: str) -> None:

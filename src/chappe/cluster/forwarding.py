@@ -180,7 +180,7 @@ class Forwarding:
         stale = isinstance(error, Unreachable) and (pending is None or not pending.topic)
         if stale:
             user = self._forget_route(peer, op.app, op.message)
-            again = pending is None or (pending.open and pending.nodes == 1 and not pending.last)
+            again = pending is None or pending.may_repeat
             if again and user is not None:
                 silent = SilentAnswer(self._hub, op.app)
                 self._look_again(op.app, user, op.message, pending.answer if pending else silent)

@@ -71,6 +71,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     waiting_bytes_max: int = 8 * 1024 * 1024
     # Verdicts of one peer that are awaited.
     pending_max: int = 100_000
+    # How long homes hold what they are asked for until all nodes see the same ones: round trips
+    # where they do, and where they do not, messages are late by this and no more.
+    settle_s: float = 1.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -50,7 +50,7 @@ _MISSED_MAX = 100_000
 class Pending:
     """A message whose verdict has not come: how many nodes may still take it."""
 
-    __slots__ = ("answer", "due", "last", "nodes", "topic")
+    __slots__ = ("answer", "due", "last", "nodes", "topic", "unknown")
 
     def __init__(
         self, answer: Answer, nodes: int, due: float, *, last: bool = False, topic: bool = False
@@ -62,12 +62,17 @@ class Pending:
         self.last = last
         # Whether it is a topic's, so that the verdict tells how many nodes took it.
         self.topic = topic
+        # The error of a node that may have taken it all the same: then it is not sent again, and
+        # no other node's refusal is the verdict.
+        self.unknown: RequestError | None = None
 
     def fail(self, error: RequestError) -> None:
         """One of the nodes will not take it; the last one's word is the verdict."""
+        if error.outcome_unknown:
+            self.unknown = error
         self.nodes -= 1
         if not self.nodes:
-            self.answer.fail(error)
+            self.answer.fail(self.unknown or error)
 
     def one(self, number: int) -> Pending:
         """The one of that number, which is all there is."""
@@ -83,6 +88,11 @@ class Pending:
     def open(self) -> bool:
         """Whether the verdict is still awaited."""
         return self.nodes > 0
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the last node that may take it refusing, it may be looked for once more."""
+        return self.nodes == 1 and not self.last and self.unknown is None
 
 
 class PendingRun:
@@ -150,6 +160,7 @@ class Peer:
         "seq_out",
         "synced",
         "up",
+        "view",
     )
 
     def __init__(
@@ -160,6 +171,8 @@ class Peer:
         self.up = True
         # Whether its connection table is known here, and the deltas of both sides.
         self.synced = False
+        # Which nodes it sees, as far as it has told.
+        self.view = 0
         self.seq_in = self.seq_out = 0
         self.pending: dict[int, Pending | PendingRun] = {}
         # The route of whoever is on this node only: one tuple for all of them.

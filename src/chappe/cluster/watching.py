@@ -15,11 +15,13 @@ When homes move, a node watches at the new one before it leaves the old.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 
 from chappe.cluster.homes import Homes
 from chappe.cluster.peer import Peer, Pending
+from chappe.cluster.settling import Settling
 from chappe.endpoints.topic import Topics
 from chappe.errors import Overload, RequestError
 from chappe.hub.answer import Answer
@@ -61,7 +63,7 @@ class Interest:
         self.home = home
         # The homes before, until the new one knows of this node.
         self.left: list[Peer] = []
-        self.joining = 0
+        self.joining: dict[int, Joining] = {}
         self.epoch = ""
 
     def leave_for(self, home: Peer) -> None:
@@ -75,12 +77,13 @@ class Interest:
 class Joining:
     """A session that waits for the home's word."""
 
-    __slots__ = ("key", "op", "session", "withdrawn")
+    __slots__ = ("due", "key", "op", "session", "withdrawn")
 
-    def __init__(self, key: Key, session: Session, op: Subscribe) -> None:
+    def __init__(self, key: Key, session: Session, op: Subscribe, due: float) -> None:
         self.key = key
         self.session = session
         self.op = op
+        self.due = due
         # Whether it unsubscribed meanwhile.
         self.withdrawn = False
 
@@ -93,19 +96,24 @@ class Watching:
         hub: Hub,
         topics: Topics,
         homes: Homes,
+        settling: Settling,
         loop: asyncio.AbstractEventLoop,
         timeout_s: float,
     ) -> None:
         self._hub = hub
         self._topics = topics
         self._homes = homes
+        self._settling = settling
         self._loop = loop
         self._timeout_s = timeout_s
         self._interests: dict[Key, Interest] = {}
         self._joining: dict[int, Joining] = {}
+        self._joining_of: dict[Session, dict[int, Joining]] = {}
         self._number = 0
         # Which topics each peer watches here.
         self._watched: dict[Peer, dict[Key, None]] = {}
+        # Counts changes among the nodes: topics are looked at for the latest only.
+        self._moves = 0
         self._moving = False
 
     @property
@@ -147,11 +155,23 @@ class Watching:
             pending = Pending(_PeerAnswer(peer, op.app, number, message), 1, due, topic=True)
             home.publish(op.app, message, pending, forwarded=True)
             return -1
+        if self._settling.holding:
+            answer = _PeerAnswer(peer, op.app, number, message)
+            self._settling.hold(partial(self._publish_held, op.app, message, answer))
+            return -1
         app = self._hub.app(op.app)
         try:
             return self._topics.publish_here(app, message)
         finally:
             self._hub.forget_app(app)
+
+    def _publish_held(self, name: str, message: Message, answer: Answer) -> None:
+        try:
+            app = self._hub.app(name)
+            answer.ok(self._topics.publish_here(app, message))
+            self._hub.forget_app(app)
+        except RequestError as error:
+            answer.fail(error)
 
     def serve_fan_out(self, peer: Peer, op: FromHome) -> None:
         """Hand what a home published to the subscribers on this node."""
@@ -176,26 +196,55 @@ class Watching:
         if interest is None:
             interest = self._interests[key] = Interest(home)
             home.tell(Watch(key[0], [key[1]]))
-        self._ask(interest, Joining(key, session, op))
+        self._ask(interest, Joining(key, session, op, self._loop.time() + self._timeout_s))
+
+    def joining(self, session: Session) -> int:
+        """How many subscribes of a session are under way."""
+        return len(self._joining_of.get(session, ()))
 
     def _ask(self, interest: Interest, joining: Joining) -> None:
         self._number += 1
         self._joining[self._number] = joining
-        interest.joining += 1
+        self._joining_of.setdefault(joining.session, {})[self._number] = joining
+        interest.joining[self._number] = joining
         app, topic = joining.key
         op = joining.op
         interest.home.tell(Recover(self._number, app, topic, op.epoch, op.offset))
 
-    def withdraw(self, session: Session, topic: str, identity: str) -> None:
-        """A session unsubscribed while its subscribe may still be under way."""
-        key = (session.app.name, topic)
-        interest = self._interests.get(key)
-        if interest is None or not interest.joining:
-            return
-        for joining in self._joining.values():
-            if joining.session is session and joining.key == key:
-                named = joining.op.as_ or session.address
-                joining.withdrawn = joining.withdrawn or named == identity
+    def _asked(self, number: int) -> Joining | None:
+        """Take a subscribe that is under way out of all tables."""
+        joining = self._joining.pop(number, None)
+        if joining is None:
+            return None
+        of = self._joining_of[joining.session]
+        del of[number]
+        if not of:
+            del self._joining_of[joining.session]
+        interest = self._interests.get(joining.key)
+        if interest is not None:
+            interest.joining.pop(number, None)
+        return joining
+
+    def withdraw(self, session: Session, topic: str | None, identity: str) -> None:
+        """A session unsubscribed from a topic, or from all as an identity that is no more, while
+        its subscribe may still be under way."""
+        for joining in self._joining_of.get(session, {}).values():
+            if (joining.op.as_ or session.address) == identity and topic in (None, joining.op.to):
+                joining.withdrawn = True
+
+    def sweep(self) -> None:
+        """Answer subscribes whose home has been silent for longer than the time limit."""
+        now = self._loop.time()
+        for number, joining in list(self._joining.items()):
+            if joining.due > now:
+                return
+            self._asked(number)
+            error = Overload("the topic's home did not answer in time", outcome_unknown=True)
+            if not joining.session.closed:
+                self._hub.refuse(joining.session, joining.op.id, error)
+            interest = self._interests.get(joining.key)
+            if interest is not None:
+                self._leave_if_nobody(joining.key, interest)
 
     def unwatch(self, app: App, topic: str) -> None:
         """The last subscriber here has left."""
@@ -276,11 +325,10 @@ class Watching:
 
     def recovered(self, op: Recovered) -> None:
         """The home's word has come: the session is bound from here on."""
-        joining = self._joining.pop(op.number, None)
+        joining = self._asked(op.number)
         if joining is None:
             return
         interest = self._interests[joining.key]
-        interest.joining -= 1
         interest.epoch = op.epoch
         self._bind(joining, op.epoch, op.offset, op.whole, op.messages)
         self._leave_if_nobody(joining.key, interest)
@@ -313,21 +361,25 @@ class Watching:
             self._topics.forget_history(app, topic)
         keys = [(app.name, topic) for app in self._hub.apps.values() for topic in app.topics]
         keys = list(dict.fromkeys([*self._interests, *keys]))
-        self._moving = bool(keys)
-        self._move_some(keys, self._homes)
+        self._moves += 1
+        self._moving = True
+        self._move_some(keys, self._moves)
 
     def _home(self, key: Key) -> Peer | None:
         return self._homes.home(*key)
 
-    def _move_some(self, keys: list[Key], homes: Homes) -> None:
+    def _move_some(self, keys: list[Key], move: int) -> None:
+        if move != self._moves:
+            return  # the nodes have changed again, and all topics are looked at for that
         some = keys[-_MOVE_TOPICS:]
         del keys[-_MOVE_TOPICS:]
         for key in some:
             self._move_one(key)
         if keys:
-            self._loop.call_soon(self._move_some, keys, homes)
+            self._loop.call_soon(self._move_some, keys, move)
         else:
             self._moving = False
+            self._settling.announce()
 
     def _move_one(self, key: Key) -> None:
         home, interest = self._home(key), self._interests.get(key)
@@ -347,20 +399,19 @@ class Watching:
         self._ask_again(key, interest)
 
     def _ask_again(self, key: Key, interest: Interest) -> None:
-        for number, joining in [j for j in self._joining.items() if j[1].key == key]:
-            del self._joining[number]
-            interest.joining -= 1
-            self._ask(interest, joining)
+        for number in list(interest.joining):
+            joining = self._asked(number)
+            if joining is not None:
+                self._ask(interest, joining)
 
     def _come_home(self, key: Key, interest: Interest) -> None:
         """A topic lives here now: its subscribers are known, those who wait are bound."""
         app_name, topic = key
-        waiting = [(number, j) for number, j in self._joining.items() if j.key == key]
-        for number, _ in waiting:
-            del self._joining[number]
+        waiting = [self._asked(number) for number in list(interest.joining)]
         self._leave(key, interest)
         self._topics.history(app_name, topic)  # begun, and so told to the subscribers
-        for _, joining in waiting:
+        for joining in waiting:
+            assert joining is not None
             op = joining.op
             self._bind(joining, *self._topics.position(app_name, topic, op.epoch, op.offset))
 

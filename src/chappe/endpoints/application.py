@@ -7,6 +7,7 @@ home elsewhere is carried to its home, and carried out there as if its session w
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from chappe.address import parse_address
 from chappe.endpoints.avatar import Avatars
@@ -17,6 +18,7 @@ from chappe.endpoints.services import Services
 from chappe.endpoints.topic import Topics
 from chappe.endpoints.user import Users
 from chappe.endpoints.workqueues import WorkQueues
+from chappe.errors import Overload
 from chappe.hub.hub import Hub
 from chappe.hub.requests import Handler
 from chappe.hub.session import Session
@@ -95,18 +97,34 @@ class Application:
 
         def carry_out(session: Session, op: Op) -> None:
             to: str = op.to  # type: ignore[attr-defined]
-            app = session.app.name
-            home = None if session.edge == LINK else self.cluster.home(app, to)
-            if home is not None:
+            app, cluster = session.app.name, self.cluster
+            home = cluster.home(app, to)
+            if home is not None and session.edge == LINK and kind not in (Provide, Unprovide):
+                cluster.misplace(session, op)
+                return
+            if home is not None and session.edge != LINK:
                 parse_address(to)
-                self.cluster.carry(home, session, op)
+                cluster.carry(home, session, op)
+            elif cluster.holding and kind not in (Provide, Unprovide):
+                cluster.hold(partial(self._again, session, op))
             else:
-                self.definitions.take_over(app, to)
+                self._take_over(app, to)
                 handler(session, op)
             if lasting:
                 self.cluster.stand(session, op)
 
         return carry_out
+
+    def _again(self, session: Session, op: Op) -> None:
+        if not session.closed:
+            self._hub.receive(session, op)
+
+    def _take_over(self, app: str, to: str) -> None:
+        """Go on with a queue whose node is gone; raises Overload when this one goes, too."""
+        if self.definitions.owner_of(app, to) is not None:
+            if self.cluster.leaving:
+                raise Overload(f"to: {to} is about to move to another node")
+            self.definitions.take_over(app, to)
 
     def _at_giver(self, handler: Handler) -> Handler:
         """Carry an answer out on the node that gave what it answers."""

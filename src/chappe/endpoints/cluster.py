@@ -17,6 +17,28 @@ from chappe.wire.ops import Ack, Nack, Op, Respond, Subscribe
 class Cluster(Protocol):
     """The other nodes. Nothing here waits: what takes time is told through an answer."""
 
+    @property
+    def holding(self) -> bool:
+        """Whether what lives here has to wait, until all nodes see the same ones."""
+        ...
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this node is about to go."""
+        ...
+
+    def hold(self, action: Callable[[], None]) -> None:
+        """Do this once it has waited; raises Overload when too much does."""
+        ...
+
+    def misplace(self, session: Session, op: Op) -> None:
+        """Keep an op that was carried here, about what lives elsewhere; raises Overload."""
+        ...
+
+    def joining(self, session: Session) -> int:
+        """How many subscribes of a session are under way to other nodes."""
+        ...
+
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
         """Take a message to a user that is not here, or has no room here.
 
@@ -40,7 +62,7 @@ class Cluster(Protocol):
         """Subscribe a session to a topic whose home is elsewhere, and answer it."""
         ...
 
-    def withdraw(self, session: Session, topic: str, identity: str) -> None:
+    def withdraw(self, session: Session, topic: str | None, identity: str) -> None:
         """A session unsubscribed: if it is still being subscribed, it is not to be bound."""
         ...
 
@@ -68,6 +90,18 @@ class Cluster(Protocol):
 class Alone:
     """A node without others."""
 
+    holding = False
+    leaving = False
+
+    def hold(self, action: Callable[[], None]) -> None:
+        raise AssertionError("nothing moves")
+
+    def misplace(self, session: Session, op: Op) -> None:
+        raise AssertionError("nothing moves")
+
+    def joining(self, session: Session) -> int:
+        return 0
+
     def send(self, app: App, user: str, message: Message, answer: Answer) -> None:
         # H12: with no peer, answer at once.
         raise Unreachable(f"{message.to} is not online")
@@ -84,7 +118,7 @@ class Alone:
     def subscribe(self, home: Relay, session: Session, op: Subscribe) -> None:
         raise AssertionError("everything is at home here")
 
-    def withdraw(self, session: Session, topic: str, identity: str) -> None:
+    def withdraw(self, session: Session, topic: str | None, identity: str) -> None:
         """Nothing is under way."""
 
     def unwatch(self, app: App, topic: str) -> None:

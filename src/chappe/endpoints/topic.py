@@ -8,6 +8,7 @@ subscribers and to every node that has some.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -16,7 +17,7 @@ from chappe.endpoints.cluster import Cluster
 from chappe.endpoints.history import History, TopicOptions, newest
 from chappe.endpoints.scope import outside
 from chappe.endpoints.user import Owners
-from chappe.errors import BadRequest, Forbidden, Overload
+from chappe.errors import BadRequest, Forbidden, Overload, RequestError
 from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
 from chappe.hub.app import App
 from chappe.hub.grant import EVERYTHING
@@ -78,14 +79,30 @@ class Topics:
             nodes = fanout.nodes
         else:
             home = self.cluster.home(app.name, to)
-            if home is not None:
+            if home is not None or self.cluster.holding:
                 check_topic(to)
-                self.cluster.publish(home, app, message, self._answer(session, op.id, message))
+                self._publish_later(app.name, message, self._answer(session, op.id, message))
                 return
             nodes = self.publish_here(app, message, session)
         if op.id is not None:
             message_id = session.encoding.message_id(message.id)
             self._hub.answer(session, Reply(id=op.id, ok=True, message=message_id, nodes=nodes))
+
+    def _publish_later(self, name: str, message: Message, answer: Answer) -> None:
+        """Publish at a home that is elsewhere, or here once all nodes see the same ones."""
+        home = self.cluster.home(name, message.to)
+        if home is not None:
+            self.cluster.publish(home, self._hub.app(name), message, answer)
+        elif self.cluster.holding:
+            self.cluster.hold(partial(self._publish_held, name, message, answer))
+        else:
+            answer.ok(self.publish_here(self._hub.app(name), message))
+
+    def _publish_held(self, name: str, message: Message, answer: Answer) -> None:
+        try:
+            self._publish_later(name, message, answer)
+        except RequestError as error:
+            answer.fail(error)
 
     def _joins(self, app: App, to: str) -> bool:
         """Whether a message to this topic goes on with the run under way."""
@@ -194,10 +211,10 @@ class Topics:
             raise outside("subscribe to", to)
         check_topic(to)
         self._check_identity(session, op.as_)
-        topics = session.topics
-        if topics is not None and to not in topics:
+        topics = session.topics or {}
+        if to not in topics:
             most = self._hub.options.subscriptions_max
-            if len(topics) >= most:
+            if len(topics) + self.cluster.joining(session) >= most:
                 raise Overload(f"a session has at most {most} topics")
         home = self.cluster.home(app.name, to)
         if home is not None:
@@ -287,6 +304,7 @@ class Topics:
         for session in app.endpoints.get(user) or ():
             for topic in [t for t, who in (session.topics or {}).items() if avatar in who]:
                 self._part(session, topic, avatar)
+            self.cluster.withdraw(session, None, avatar)
 
     def left(self, session: Session) -> None:
         """A session has gone: it subscribes to nothing any more (H16)."""

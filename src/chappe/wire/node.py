@@ -231,6 +231,12 @@ class Missed(NodeOp, tag=90):
     count: int
 
 
+class Settled(NodeOp, tag=91):
+    """All that follows from the nodes this one sees has been said; their names, hashed."""
+
+    view: int
+
+
 OPS: tuple[type[NodeOp], ...] = (
     Forward,
     Taken,
@@ -258,6 +264,7 @@ OPS: tuple[type[NodeOp], ...] = (
     Left,
     Known,
     Missed,
+    Settled,
 )
 
 _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Union[OPS]])  # type: ignore[valid-type]
