@@ -8,7 +8,7 @@ from chappe.errors import ErrorCode
 from chappe.hub.options import HubOptions
 from chappe.message import Message
 from chappe.wire.node import FORGET_REFUSED, Find, Forward, Found, Returned, Taken
-from chappe.wire.ops import PACKED, Dropped
+from chappe.wire.ops import PACKED, Dropped, Presence
 from tests.cluster.hamlet import APP, Hamlet, Node, narrow
 from tests.hub.rig import Endpoint, send
 
@@ -379,6 +379,17 @@ def test_a_message_to_an_avatar_finds_its_user_on_another_node() -> None:  # H14
     hamlet.settle()
     assert verdict(alice.reply()) == (False, "unreachable", None)
     assert "user:bob" not in hamlet["a"].app.routes
+
+
+def test_so_many_wait_to_hear_whether_somebody_is_online() -> None:  # H8
+    hamlet, alice, _ = pair()
+    hamlet.hold("b", "a")
+    alice.say(*(Presence(id=n, to="user:ghost") for n in range(1003)))
+    hamlet.settle()
+    assert [reply.error for reply in alice.heard()] == ["overload"] * 3
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert [reply.online for reply in alice.heard()] == [False] * 1000
 
 
 def test_an_answer_to_a_question_that_nobody_asked_is_ignored() -> None:

@@ -10,7 +10,7 @@ from chappe.errors import CloseCode, ConfigError, Overload
 from chappe.hub.grant import EVERYTHING, Grant
 from chappe.hub.options import AppQuota, HubOptions, Quota, Rate
 from chappe.wire.encoding import STREAM
-from chappe.wire.ops import Hello, Reconnect, Reply, Subscribe
+from chappe.wire.ops import Hello, Presence, Reconnect, Reply, Subscribe
 from tests.hub.rig import KeptSink, Rig, publish, send
 from tests.loop import on_loop
 
@@ -62,6 +62,16 @@ async def test_an_apps_connections_are_bounded_by_its_quota_and_others_are_not()
     rig.endpoint("c", app="small")
     with pytest.raises(Overload, match="1 connections"):
         rig.endpoint("d", app="small")
+
+
+@pytest.mark.parametrize("to", ["user:nobody", "topic:t", "service:s"])
+@on_loop
+async def test_asking_who_is_online_counts_as_a_message(to: str) -> None:  # H8
+    rig = Rig(options=HubOptions(rate=Rate(messages_per_s=5)))
+    alice = rig.endpoint("alice")
+    alice.say(*(Presence(id=n, to=to) for n in range(8)))
+    await rig.tick()
+    assert [reply.error for reply in alice.heard()] == [None] * 5 + ["overload"] * 3
 
 
 @on_loop

@@ -208,10 +208,10 @@ class Forwarding:
             answer.fail(error)
 
     def ask_online(self, app: App, user: str, tell: Callable[[bool], None]) -> None:
-        """Tell whether any other node has a user."""
+        """Tell whether any other node has a user; raises Overload."""
         try:
             self._look(app.name, user, None, tell)
-        except RequestError:
+        except Unreachable:
             tell(False)
 
     def _look(
@@ -221,7 +221,7 @@ class Forwarding:
         waiting: tuple[Message, Answer] | None,
         tell: Callable[[bool], None] | None,
     ) -> None:
-        """Ask every node for a user; raises Unreachable when there is none to ask."""
+        """Ask every node for a user; raises Unreachable when there is none to ask, or Overload."""
         key = (app, user)
         search = self._searches.get(key)
         if search is None:
@@ -231,6 +231,8 @@ class Forwarding:
                 raise Overload(f"too many messages wait until {user} is found")
             search.waiting.append(waiting)
         if tell is not None:
+            if len(search.tells) >= _WAITING_MAX:
+                raise Overload(f"too many wait until {user} is found")
             search.tells.append(tell)
 
     def _begin(self, key: Key) -> Search:

@@ -245,8 +245,11 @@ class Users:
             answer.fail(error)
 
     def presence(self, session: Session, op: Presence) -> None:
-        """Tell whether an endpoint is online, anywhere (H8)."""
+        """Tell whether an endpoint is online, anywhere (H8); costs as much as a message, since
+        other nodes may have to be asked."""
         kind = parse_address(op.to).kind
+        if session.allowances is not None:
+            session.allowances.spend(0)
         if kind in self.others_online:
             self.others_online[kind](session, op)
             return
