@@ -35,6 +35,7 @@ from chappe.wire.node import (
     Recovered,
     Returned,
     Routes,
+    Settled,
     Taken,
     ToHome,
     Unwatch,
@@ -86,6 +87,7 @@ GOLDEN = [
     (Left([("shop", "user:a", 9)]), b"\x92\x58\x91\x93\xa4shop\xa6user:a\x09"),
     (Known([("shop", "user:a")]), b"\x92\x59\x91\x92\xa4shop\xa6user:a"),
     (Missed("shop", "topic:t", 3), b"\x94\x5a\xa4shop\xa7topic:t\x03"),
+    (Settled(5), b"\x92\x5b\x05"),
 ]
 
 _texts = st.text(max_size=30)

@@ -48,6 +48,8 @@ _SESSION_REQUESTS_MAX = 1_000
 _DELIVERIES_MAX = 10_000
 # What a service gives a request that does not say.
 _REQUEST_S = ServiceLimits().timeout_s
+# For an answer that its home gave in time.
+_WAY_S = 0.5
 
 Key = tuple[str, str]
 
@@ -121,7 +123,7 @@ class Carriage:
             self._under_way += op.id not in requests
             requests.add(op.id)
             self._serial += 1
-            due = self._loop.time() + self._timeout_s + _patience_s(op)
+            due = self._loop.time() + _patience_s(op, self._timeout_s)
             heappush(self._dues, (due, self._serial, peer, session, op.id))
         data = packed.encode_op(op)
         peer.tell(Carry(session.id, data), len(data))
@@ -320,13 +322,14 @@ class Carriage:
             self._hub.refuse(session, None, error)
 
 
-def _patience_s(op: Op) -> float:
-    """How long an op may take at its home, beside the way there and back."""
+def _patience_s(op: Op, timeout_s: float) -> float:
+    """How long an answer may take: what the op itself says, and the way there and back."""
     if isinstance(op, Fetch):
-        return op.wait_ms / 1000
+        return op.wait_ms / 1000 + timeout_s
     if isinstance(op, Request):
-        return _REQUEST_S if op.timeout_ms is None else min(op.timeout_ms / 1000, _REQUEST_S)
-    return 0.0
+        limit_s = _REQUEST_S if op.timeout_ms is None else min(op.timeout_ms / 1000, _REQUEST_S)
+        return limit_s + _WAY_S
+    return timeout_s
 
 
 def _number(message: str | int) -> int | None:
