@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,3 +79,7 @@ def test_the_example_of_three_nodes_does_what_it_says() -> None:
         "user:bob got: and then there were two",
         "user:carol got: and then there were two",
     ]
+    # The README shows what is seen, but for the ports.
+    ports = re.compile(r":\d+$", re.MULTILINE)
+    shown = (EXAMPLE.parents[1] / "README.md").read_text()
+    assert f"```\n{ports.sub('', done.stdout)}```" in ports.sub("", shown)

@@ -62,8 +62,8 @@ def desk_of(hamlet: Hamlet, name: str) -> Desk:
 async def test_a_request_is_answered_in_parts_by_the_node_it_names() -> None:
     hamlet = Hamlet("a", "b", "c")
     desk, other = desk_of(hamlet, "b"), desk_of(hamlet, "c")
-    assert hamlet["a"].cluster.visits.knows("b")
-    assert not hamlet["a"].cluster.visits.knows("x")
+    assert hamlet["a"].cluster.visits.named("b") == "b"
+    assert hamlet["a"].cluster.visits.named("x") is None
     got: list[RelayedPart] = []
     asking = asyncio.create_task(visit(hamlet, got))
     parts = [RelayedPart(200, {"a": "b"}, b"1"), RelayedPart(body=b"2"), RelayedPart(body=b"")]

@@ -38,7 +38,8 @@ class ServiceRig(Rig):
     def __init__(self, *, service_limits: ServiceLimits | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.timer = ManualTimer()
-        self.services = Services(self.hub, self.timer, "north", service_limits)
+        self.services = Services(self.hub, self.timer, service_limits)
+        self.hub.tag = "0badcafe"
         self.hub.serve(self.services.handlers())
 
     async def provider(
@@ -94,7 +95,7 @@ async def test_a_request_reaches_a_provider_and_its_response_the_requester(
     assert payload_of(asked) == {"sum": 3}
     assert (asked.to, asked.id) == (BILLING, None)
     home, _, number = (asked.request or "").partition(".")
-    assert home == "north"
+    assert home == "0badcafe"
     assert number.isdigit()
     assert alice.heard() == []
     assert (await rig.ask(provider, respond(asked.request, ["paid"], 9))).ok

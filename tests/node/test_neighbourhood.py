@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,8 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from chappe.access.token import Key
 from chappe.client import connect
 from chappe.cluster.cluster import Traffic
 from chappe.cluster.copy import TABLE
@@ -19,6 +22,7 @@ from chappe.cluster.options import ClusterOptions, LinkOptions
 from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import ClusterError, ConfigError, Unreachable
 from chappe.node.node import Node
+from chappe.node.options import Access
 from chappe.node.parts import Parts
 from chappe.registry.membership import Member
 from chappe.registry.memory import MemoryRegistry
@@ -195,6 +199,54 @@ async def test_what_nodes_wrote_that_never_came_is_forgotten(tmp_path: Path):  #
         user(node, "here"),
     ):
         await until(forgotten)
+
+
+@on_loop
+async def test_ids_tell_nodes_where_something_is_and_others_nothing(tmp_path: Path):  # H2
+    registry = MemoryRegistry()
+    async with (
+        member(tmp_path, "one", registry) as one,
+        member(tmp_path, "two", registry) as two,
+        user(one, "asks") as asks,
+        user(two, "provides") as provides,
+    ):
+        tags = {
+            name: hmac.new(SECRET, name.encode(), "sha256").hexdigest()[:8]
+            for name in ("one", "two")
+        }
+        assert asks.session.partition(".")[2] == tags["one"]
+        assert provides.session.partition(".")[2] == tags["two"]
+        # Services that live here and there: answers find their way back.
+        for n in range(8):
+            await provides.provide(f"service:{n}", lambda data: data + 1)
+            assert await asks.request(f"service:{n}", n) == n + 1
+
+
+@pytest.mark.parametrize(
+    ("dev", "metrics", "told"), [(False, False, False), (False, True, True), (True, False, True)]
+)
+@on_loop
+async def test_the_open_metrics_tell_of_a_cluster_only_if_they_may(
+    tmp_path: Path, dev: bool, metrics: bool, told: bool
+):
+    cluster = ClusterOptions(port=0, link=LINK, metrics=metrics)
+    key = tmp_path / "key"
+    key.write_text("k" * 64)
+    access = Access(keys=[Key(id="k", file=str(key))])
+    registry = MemoryRegistry()
+    async with (
+        member(tmp_path, "n", registry, dev=dev, cluster=cluster, access=access) as node,
+        httpx.AsyncClient(base_url=node.addresses()["http"]) as http,
+    ):
+        page = (await http.get("/metrics")).text
+    assert "chappe_sessions" in page
+    assert ("chappe_links" in page) is told
+
+
+@on_loop
+async def test_a_node_alone_has_no_tag(tmp_path: Path):
+    async with running(tmp_path) as node, user(node, "alice") as alice:
+        assert "." not in alice.session
 
 
 @on_loop

@@ -51,16 +51,20 @@ class Cluster:
         loop: asyncio.AbstractEventLoop,
         name: str,
         traffic: Traffic | None = None,
+        tag_of: Callable[[str], str] = str,
     ) -> None:
         self._hub = hub
         self._application = application
         self._loop = loop
         self._traffic = traffic or Traffic()
         self.name = name
+        self._tag_of = tag_of
         self.settle_s = self._traffic.settle_s
         timeout_s = self._traffic.answer_timeout_s
         self._peers: dict[Link, Peer] = {}
         self._names: dict[str, Peer] = {}
+        # By what ids end or begin with that everybody sees: a node's name is not their concern.
+        self._tags: dict[str, Peer] = {}
         self._dirty: dict[Peer, None] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._changed: asyncio.Event = asyncio.Event()
@@ -76,7 +80,7 @@ class Cluster:
         self.carriage = Carriage(hub, self._home, application.services.unprovide, loop, timeout_s)
         # Whether this node is about to go: it takes nothing on any more.
         self.leaving = False
-        self.visits = Visits(self.peer)
+        self.visits = Visits(self.peer, self._tags.get)
         self.handover = Handover(hub, application, self.homes, name, self.peer)
         self.routes.on_found = self.forwarding.online
         self._handlers = self._table()
@@ -116,7 +120,7 @@ class Cluster:
     def start(self) -> None:
         """Take part: from here on the hub's sessions are announced."""
         hub = self._hub
-        hub.node = self.name
+        hub.node, hub.tag = self.name, self._tag_of(self.name)
         hub.on_online = self.routes.came
         hub.on_offline = self.routes.went
         hub.on_left.append(self.carriage.left)
@@ -169,7 +173,7 @@ class Cluster:
             pending_max=self._traffic.pending_max,
         )
         self._peers[link] = peer
-        self._names[peer.name] = peer
+        self._names[peer.name] = self._tags[self._tag_of(peer.name)] = peer
         log.info("peer.up", peer=peer.name)
         self.routes.introduce(peer)
         peer.trickle(self._records())
@@ -181,7 +185,7 @@ class Cluster:
         peer = self._peers.pop(link)
         peer.up = False
         if self._names.get(peer.name) is peer:
-            del self._names[peer.name]
+            del self._names[peer.name], self._tags[self._tag_of(peer.name)]
         self._dirty.pop(peer, None)
         log.info("peer.down", peer=peer.name, reason=reason)
         self._hub.fanout.end()
@@ -340,5 +344,5 @@ class Cluster:
 
     def giver(self, session: Session, op: Ack | Nack | Respond) -> Relay | None:
         if isinstance(op, Respond):
-            return self._names.get(op.request.rpartition(".")[0])
+            return self._tags.get(op.request.rpartition(".")[0])
         return self.carriage.delivered_by(session, op.message)

@@ -107,6 +107,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     secret: str = ""
     # Proofs are safe to overhear, messages are not.
     allow_plaintext: bool = False
+    # Whether the open /metrics tells of links and routes too; with --dev it does anyway.
+    metrics: bool = False
     tls: ClusterTls | None = None
     link: LinkOptions = LinkOptions()
 

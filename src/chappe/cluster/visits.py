@@ -29,16 +29,20 @@ _Word = VisitPart | Unreachable | Overload
 class Visits:
     """Sends requests to other nodes, and answers theirs."""
 
-    def __init__(self, find: Callable[[str], Peer | None]) -> None:
+    def __init__(
+        self, find: Callable[[str], Peer | None], tagged: Callable[[str], Peer | None]
+    ) -> None:
         self._find = find
+        self._tagged = tagged
         self._number = 0
         self._asked: dict[tuple[Peer, int], asyncio.Queue[_Word]] = {}
         self._served: dict[tuple[Peer, int], asyncio.Task[None]] = {}
         self.serve: Serve | None = None
 
-    def knows(self, node: str) -> bool:
-        """Whether a node of that name is there."""
-        return self._find(node) is not None
+    def named(self, tag: str) -> str | None:
+        """The name of the node with that tag, if it is there."""
+        peer = self._tagged(tag)
+        return None if peer is None else peer.name
 
     async def relay(self, node: str, request: Relayed) -> Parts:
         """Let a node answer a request; raises Unreachable, or Overload. Closing the generator

@@ -52,7 +52,7 @@ class Application:
         self.directory = directory
         self.avatars = Avatars(hub, directory)
         self.queues = WorkQueues(hub, loop)
-        self.services = Services(hub, loop, node)
+        self.services = Services(hub, loop)
         self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.send))
         self.topics = Topics(hub, self.avatars)
         self.definitions = Definitions(hub, directory, self.topics, self.queues, node)

@@ -41,14 +41,11 @@ REASON_CHARACTERS_MAX = 1_000
 
 
 class Services:
-    """All services of a hub, those of each app apart; `home` is the node's name."""
+    """All services of a hub, those of each app apart."""
 
-    def __init__(
-        self, hub: Hub, timer: Timer, home: str, limits: ServiceLimits | None = None
-    ) -> None:
+    def __init__(self, hub: Hub, timer: Timer, limits: ServiceLimits | None = None) -> None:
         self._hub = hub
         self._timer = timer
-        self._home = home
         self._limits = limits or ServiceLimits()
         self._calls = Calls()
         self._alarm = Alarm(timer, self._calls.deadlines)
@@ -108,7 +105,7 @@ class Services:
         if len(self._calls.by_requester.get(session, ())) >= self._limits.requests_max:
             raise Overload(f"this session has {self._limits.requests_max} requests open already")
         payload, binary = self._hub.take(session, op)
-        number = f"{self._home}.{self._hub.ids.next()}"
+        number = self._number()
         call = Call(service, number, session, op.id, payload, binary, op.idempotent)
         service.request(call, session, timeout_s, self._timer.time())
         self._alarm.set()
@@ -129,6 +126,11 @@ class Services:
             raise Unreachable("request: whoever asked is gone")
         self._answer(call, requester, reply)
         self._ok(session, op)
+
+    def _number(self) -> str:
+        """A request's id, by which other nodes find the one that it lives on."""
+        tag, number = self._hub.tag, self._hub.ids.next()
+        return f"{tag}.{number}" if tag else str(number)
 
     def session_closed(self, session: Session) -> None:
         """Forget what a session asked, and let others take what it was asked."""

@@ -76,7 +76,9 @@ class Hub:
         self.receive = self._requests.carry_out
         self.receive_all = self._requests.carry_out_all
         self.take = self._requests.take
+        # The node's name, for administrators, and its tag among others, which anybody may see.
         self.node = ""
+        self.tag = ""
         # Told when an address gets its first session here, and when it loses its last.
         self.on_online: Callable[[App, str], None] = _nothing
         self.on_offline: Callable[[App, str], None] = _nothing
@@ -129,9 +131,9 @@ class Hub:
         return session
 
     def _session_id(self) -> str:
-        """An id that nobody guesses, and that names its node if that has a name."""
+        """An id that nobody guesses, and that other nodes find its node by."""
         secret = self._entropy(16).hex()
-        return f"{secret}.{self.node}" if self.node else secret
+        return f"{secret}.{self.tag}" if self.tag else secret
 
     def admit(self, session: Session, hello: Hello, *, listed: bool = True) -> Grant:
         """Let a session be who it says it is; raises Forbidden, BadRequest or Overload.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Few enough to be short, and enough that no two nodes of a cluster have the same.
+_TAG_DIGITS = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -45,6 +49,10 @@ class Place:
     registry: Registry
     secret: bytes
     listen: Listen
+
+    def tag_of(self, name: str) -> str:
+        """What ids show of a node: nodes make it from its name, nobody gets the name back."""
+        return hmac.digest(self.secret, name.encode(), "sha256").hex()[:_TAG_DIGITS]
 
 
 class Neighbourhood:
@@ -69,7 +77,12 @@ class Neighbourhood:
         self._store = store
         self._place = place
         self.cluster = Cluster(
-            hub=hub, application=application, loop=loop, name=name, traffic=options.traffic
+            hub=hub,
+            application=application,
+            loop=loop,
+            name=name,
+            traffic=options.traffic,
+            tag_of=place.tag_of if place is not None else _untagged,
         )
         rng = SystemRandom()
         self._hooks: Hooks | None = None
@@ -225,6 +238,11 @@ class Neighbourhood:
                 await self._place.registry.close()
             except ClusterError as error:
                 log.warning("registry.close", reason=str(error))
+
+
+def _untagged(name: str) -> str:
+    """A node alone need not be told apart from others."""
+    return ""
 
 
 def _view(peer: Peer, now: float) -> LinkView:

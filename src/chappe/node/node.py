@@ -119,7 +119,7 @@ class Node:
             options=options.http,
             elsewhere=self.neighbourhood.cluster.visits,
             links=self.neighbourhood.links,
-            metrics=self.neighbourhood.metrics,
+            metrics=self.neighbourhood.metrics if options.dev or options.cluster.metrics else tuple,
             gather=parts.gather,
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed

@@ -99,7 +99,7 @@ def serve(tmp_path: Path) -> Serve:
             options=hub_options,
             limits=limits,
         )
-        hub.node = node
+        hub.node = hub.tag = node
         edge = HttpEdge(
             hub,
             authenticator,

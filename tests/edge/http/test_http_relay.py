@@ -24,8 +24,8 @@ class Nodes:
         self.relayed = []
         self.open = 0
 
-    def knows(self, node):
-        return node in self.services
+    def named(self, tag):
+        return tag if tag in self.services else None
 
     async def relay(self, node, request):
         self.relayed.append((node, request.method, request.path))
@@ -170,7 +170,7 @@ def test_sessions_of_no_known_node_are_not_found(serve, run, session):
 def test_a_relayed_request_is_not_relayed_again(serve, run):
     async def main():
         async with two(serve) as (nodes, here, there):
-            there.hub.node = "elsewhere"  # two nodes that do not agree who is who
+            there.hub.tag = "elsewhere"  # two nodes that do not agree who is who
             answer = await here.post("/v1/poll", {"session": "no.there"})
             assert answer.status_code == 404
             assert len(nodes.relayed) == 1
@@ -185,8 +185,8 @@ class Silent:
         self.way = way
         self.closed = 0
 
-    def knows(self, node):
-        return True
+    def named(self, tag):
+        return tag
 
     async def relay(self, node, request):
         try:

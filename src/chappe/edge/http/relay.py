@@ -1,8 +1,9 @@
 """Requests about a session that is on another node: sent on there, and the answer brought back.
 
-A session's id names its node: `RANDOM.NODE`. A poll, an op or a stream that a load balancer brought
-to the wrong node is relayed to the right one, once, and its answer comes back in parts: status and
-headers first, then the body as it grows, so that long polls and streams go the same way.
+A session's id ends in the tag of its node: `RANDOM.TAG`. A poll, an op or a stream that a load
+balancer brought to the wrong node is relayed to the right one, once, and its answer comes back in
+parts: status and headers first, then the body as it grows, so that long polls and streams go the
+same way.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ Parts = AsyncGenerator[RelayedPart, None]
 class Elsewhere(Protocol):
     """The other nodes."""
 
-    def knows(self, node: str) -> bool:
-        """Whether a node of that name is there."""
+    def named(self, tag: str) -> str | None:
+        """The name of the node with that tag, if it is there."""
         ...
 
     def relay(self, node: str, request: Relayed) -> Parts:
@@ -75,13 +76,13 @@ class Relays:
 
     def node_of(self, request: Request, session: str) -> str | None:
         """The node that a session is on, if that is another one, and known."""
-        _, _, node = session.partition(".")
-        if self._elsewhere is None or not node or node == self._hub.node:
+        _, _, tag = session.partition(".")
+        if self._elsewhere is None or not tag or tag == self._hub.tag:
             return None
         # Relayed once is enough: two nodes that took each other for the right one would never end.
-        if "relayed" in request.scope["state"] or not self._elsewhere.knows(node):
+        if "relayed" in request.scope["state"]:
             return None
-        return node
+        return self._elsewhere.named(tag)
 
     async def forward(self, node: str, request: Request, body: bytes = b"") -> Response:
         """Have a node answer a request; raises Overload when it does not in time."""
