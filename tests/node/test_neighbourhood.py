@@ -27,6 +27,7 @@ from chappe.node.parts import Parts
 from chappe.registry.membership import Member
 from chappe.registry.memory import MemoryRegistry
 from chappe.registry.options import RegistryOptions
+from chappe.registry.registry import Registry
 from chappe.store.memory import MemoryStore
 from tests.loop import on_loop
 from tests.node.running import options_of, running
@@ -36,6 +37,7 @@ SECRET = b"a secret that only nodes of these tests know"
 GRACE = PresenceOptions(grace_s=0.3, takeover_s=1.0)
 LINK = LinkOptions(heartbeat_s=0.3, backoff_first_s=0.02, backoff_max_s=0.1)
 PATIENCE_S = 10.0
+SHORT = RegistryOptions(lease_s=0.5, poll_s=0.3)
 
 
 @asynccontextmanager
@@ -61,6 +63,14 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
             if found if isinstance(found, bool) else await found:
                 return
             await asyncio.sleep(0.01)
+
+
+async def haunt(registry: MemoryRegistry) -> Registry:
+    """A member that nobody can link."""
+    ghost = registry.open("ghost")
+    url = f"ws://127.0.0.1:{free_port()}"
+    await ghost.membership.join(Member(name="ghost", incarnation=1, url=url))
+    return ghost
 
 
 async def keys(store: MemoryStore) -> list[str]:
@@ -142,18 +152,58 @@ async def test_who_leaves_as_a_node_comes_is_told_to_be_gone_by_whoever_is_home(
 
 
 @on_loop
-async def test_a_member_that_is_dead_delays_a_start_no_longer_than_a_silence(tmp_path: Path):
+async def test_a_member_that_is_dead_delays_a_start_until_its_lease_is_over(tmp_path: Path):
     registry = MemoryRegistry()
-    ghost = registry.open("ghost")
-    url = f"ws://127.0.0.1:{free_port()}"
-    await ghost.membership.join(Member(name="ghost", incarnation=1, url=url))
+    ghost = await haunt(registry)
+
+    async def end() -> None:
+        await asyncio.sleep(SHORT.lease_s)
+        await ghost.close()
+
+    ending = asyncio.ensure_future(end())
     began = time.monotonic()
-    async with member(tmp_path, "a", registry) as node:
-        assert LINK.silence_s <= time.monotonic() - began < LINK.silence_s + 5
+    async with member(tmp_path, "a", registry, leases=SHORT) as node:
+        assert SHORT.lease_s <= time.monotonic() - began < SHORT.lease_s + 5
         async with user(node, "u") as client:
             with pytest.raises(Unreachable):
                 await client.send("user:nobody", 1)
+    await ending
+
+
+@on_loop
+async def test_a_node_that_can_link_nobody_does_not_start_and_says_what_to_check(tmp_path: Path):
+    registry = MemoryRegistry()
+    ghost = await haunt(registry)
+    with pytest.raises(ClusterError, match=r"linked: ghost;.*cluster.secret.*cluster.advertise"):
+        async with member(tmp_path, "a", registry, leases=SHORT):
+            pass
+    # Nothing is held: with the ghost gone it starts, in the same folder.
     await ghost.close()
+    async with member(tmp_path, "a", registry, leases=SHORT) as node:
+        # Another secret is seen by whoever comes, and by nobody who is there.
+        parts = Parts(
+            registry=registry.open("b"), secret=b"another secret, as long as it has to be"
+        )
+        stranger = Node(
+            options_of(
+                tmp_path / "b", name="b", cluster=ClusterOptions(port=0, link=LINK), leases=SHORT
+            ),
+            parts=parts,
+        )
+        with pytest.raises(ClusterError, match="linked: a;"):
+            await stranger.start()
+        assert not node.failed.done()
+
+
+@on_loop
+async def test_a_node_that_links_some_but_not_all_starts(tmp_path: Path):
+    registry = MemoryRegistry()
+    async with member(tmp_path, "a", registry) as first:
+        ghost = await haunt(registry)
+        async with member(tmp_path, "b", registry, leases=SHORT) as second:
+            assert [peer.name for peer in second.neighbourhood.cluster.peers] == ["a"]
+            assert [peer.name for peer in first.neighbourhood.cluster.peers] == ["b"]
+        await ghost.close()
 
 
 @on_loop

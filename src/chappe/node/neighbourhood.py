@@ -103,6 +103,8 @@ class Neighbourhood:
         # Who is said to be on nodes whose links are not up yet.
         self._hints: dict[tuple[str, str], tuple[str, ...]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        # The other members, as they were when last looked at while starting.
+        self._awaited: set[str] = set()
         # Told the name of this node when another run has taken it.
         self.on_replaced: Callable[[str], None] | None = None
         self._number: NodeNumber | None = None
@@ -169,18 +171,49 @@ class Neighbourhood:
             self.on_replaced(self.name)
 
     async def _meet(self) -> None:
-        """Wait until the members of the first view are linked and have told who is there.
+        """Wait until the others are linked and have told who is there.
 
-        No longer than a dead one among them would take to be found out.
+        No longer than a dead one among them is still a member. Raises ClusterError if there are
+        others then, and not one of them is linked: whoever comes here would meet nobody.
         """
-        assert self._place is not None
+        leases, link = self._options.leases, self._options.cluster.link
+        # A lease that ran out is seen when the registry is looked at next.
+        wait_s = leases.lease_s + leases.poll_s + link.heartbeat_s
         try:
-            async with asyncio.timeout(self._options.cluster.link.silence_s):
-                async for members in self._place.registry.membership.watch():
-                    await self.cluster.wait_for(self._others(members))
-                    return
+            async with asyncio.timeout(wait_s):
+                await self._meet_others()
+            return
         except TimeoutError:
-            log.warning("cluster.incomplete", linked=[peer.name for peer in self.cluster.peers])
+            pass
+        linked = sorted(peer.name for peer in self.cluster.peers)
+        missing = sorted(self._awaited.difference(linked))
+        if missing and not linked:
+            raise ClusterError(
+                f"none of the other nodes can be linked: {', '.join(missing)}; do they have the "
+                "same cluster.secret, and can this node and they reach each other's links "
+                "(cluster.host, cluster.port, cluster.advertise, cluster.tls)?"
+            )
+        log.warning("cluster.incomplete", linked=linked, missing=missing)
+
+    async def _meet_others(self) -> None:
+        """Wait until all members are linked, whoever comes and goes meanwhile."""
+        assert self._place is not None
+        views = self._place.registry.membership.watch()
+        self._awaited = self._others(await anext(views))
+        met = asyncio.ensure_future(self.cluster.wait_for(self._awaited))
+        view = asyncio.ensure_future(anext(views))
+        try:
+            while not met.done():
+                await asyncio.wait((view, met), return_when=asyncio.FIRST_COMPLETED)
+                if view.done() and not met.done():
+                    met.cancel()
+                    self._awaited = self._others(view.result())
+                    met = asyncio.ensure_future(self.cluster.wait_for(self._awaited))
+                    view = asyncio.ensure_future(anext(views))
+        finally:
+            met.cancel()
+            view.cancel()
+            await asyncio.wait((view, met))
 
     def _others(self, members: Members) -> set[str]:
         """The members that are sure to be nodes: a name that DNS made up is none."""
