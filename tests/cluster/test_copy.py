@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from chappe.cluster import copy as module
 from chappe.cluster.copy import TABLE, RouteCopy
@@ -170,6 +171,23 @@ async def test_a_store_that_fails_is_counted_and_tried_again() -> None:
     await copy.stop()
     assert copy.failures == failures
     assert await keys(store) == {"a/shop/user:x"}
+
+
+@on_loop
+async def test_a_store_that_goes_on_failing_is_logged_once_until_it_is_well() -> None:
+    store = Sick()
+    copy = RouteCopy(store, "a")
+    with capture_logs() as logs:
+        copy.start()
+        for time in (1, 2):
+            store.failing = True
+            copy.note("app", f"user:{time}", online=True)
+            failures = copy.failures
+            await until(lambda: copy.failures >= failures + 3)  # noqa: B023
+            store.failing = False
+            await until(lambda: not copy._changes)
+        await copy.stop()
+    assert [entry["log_level"] for entry in logs] == ["warning", "info"] * 2
 
 
 @on_loop

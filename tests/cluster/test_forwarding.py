@@ -381,6 +381,27 @@ def test_a_message_to_an_avatar_finds_its_user_on_another_node() -> None:  # H14
     assert "user:bob" not in hamlet["a"].app.routes
 
 
+def test_an_avatar_that_a_node_has_not_heard_of_yet_ends_no_route() -> None:  # H14
+    hamlet, alice, bob = pair()
+    here = hamlet["a"].application.avatars
+    here._owners[APP] = {"avatar:bobby": "user:bob"}
+    reply = hamlet.ask(alice, send("avatar:bobby", 1, id=1))
+    assert verdict(reply) == (False, "unreachable", None)
+    assert [peer.name for peer in hamlet["a"].app.routes["user:bob"]] == ["b"]
+    finds = hamlet["a"].cluster.forwarding.finds
+    assert hamlet.ask(alice, send("user:bob", 2, id=2)).ok
+    assert hamlet["a"].cluster.forwarding.finds == finds
+    # If it hears of it while it is asked, the message is delivered.
+    hamlet.hold("b", "a")
+    alice.say(send("avatar:bobby", 3, id=3))
+    hamlet.settle()
+    hamlet["b"].application.avatars._owners[APP] = {"avatar:bobby": "user:bob"}
+    hamlet.release("b", "a")
+    hamlet.settle()
+    assert verdict(alice.reply()) == (True, None, None)
+    assert bob.got() == [2, 3]
+
+
 def test_so_many_wait_to_hear_whether_somebody_is_online() -> None:  # H8
     hamlet, alice, _ = pair()
     hamlet.hold("b", "a")

@@ -88,6 +88,7 @@ class RouteCopy:
             log.warning("routes.copy", reason=str(error))
 
     async def _write(self) -> None:
+        failing = False
         while True:
             await self._changed.wait()
             batch = dict(list(self._changes.items())[:_BATCH])
@@ -99,8 +100,13 @@ class RouteCopy:
                 )
             except StorageError as error:
                 self.failures += 1
-                log.warning("routes.copy", reason=str(error))
+                if not failing:
+                    log.warning("routes.copy", reason=str(error))
+                failing = True
             else:
+                if failing:
+                    log.info("routes.copy", reason="the store takes routes again")
+                failing = False
                 self._written(batch)
             await asyncio.sleep(_REST_S)
 

@@ -198,7 +198,9 @@ class Forwarding:
             user = self._users.user_of(app, message.to)
         except RequestError:
             return None
-        self._routes.remove(app, user, peer)
+        # Of an avatar that node may not have heard yet: whether its user is there is asked.
+        if user == message.to:
+            self._routes.remove(app, user, peer)
         return user
 
     def _look_again(self, app: str, user: str, message: Message, answer: Answer) -> None:
@@ -270,6 +272,11 @@ class Forwarding:
         search.questions.pop(peer, None)
         if op.here:
             self._routes.add(peer, *search.key)
+        elif peer.synced:  # until then its table is still on its way, and may be younger
+            name, user = search.key
+            app = self._hub.apps.get(name)
+            if app is not None:
+                self._routes.remove(app, user, peer)
         if op.here or not (search.questions or search.expected):
             self._end(search)
 
