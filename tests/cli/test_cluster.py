@@ -6,13 +6,14 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chappe.blocking import connect
-from tests.cli.process import Served, run, serving
+from tests.cli.process import Served, run, serving, started
 from tests.servers import RedisServer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.py"
@@ -83,3 +84,43 @@ def test_the_example_of_three_nodes_does_what_it_says() -> None:
     ports = re.compile(r":\d+$", re.MULTILINE)
     shown = (EXAMPLE.parents[1] / "README.md").read_text()
     assert f"```\n{ports.sub('', done.stdout)}```" in ports.sub("", shown)
+
+
+def test_a_name_that_a_living_node_has_is_left_to_it(
+    pair: tuple[Served, Served], tmp_path: Path, redis_server: RedisServer
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("another secret of more than thirty-two bytes")
+    refused = run(
+        *("serve", "--dev", "--port", "0", "--http-port", "0", "--tcp-port", "0"),
+        *("--cluster-port", "0", "--cluster-secret-file", str(secret), "--name", "left"),
+        *("--registry", f"{redis_server.url}?prefix=cli", "--data", str(tmp_path / "data")),
+    )
+    assert refused.returncode == 2
+    assert "name: left is the node at ws://127.0.0.1:" in refused.stderr
+    shown = run("cluster", "--json", "--as", "user:a", "--http", pair[1].addresses["http"])
+    assert [node["name"] for node in json.loads(shown.stdout)["nodes"]] == ["left", "right"]
+
+
+def test_a_node_that_is_told_to_stop_while_it_starts_does_so_at_once(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of more than thirty-two bytes, for tests")
+    redis_server.hold()
+    try:
+        with started(
+            *("serve", "--dev", "--port", "0", "--http-port", "0", "--tcp-port", "0"),
+            *("--cluster-port", "0", "--cluster-secret-file", str(secret)),
+            *("--registry", redis_server.url, "--data", str(tmp_path / "data")),
+        ) as process:
+            floor = tmp_path / "data" / "ids.floor"
+            deadline = time.monotonic() + 30
+            while not floor.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            process.terminate()
+            said, _ = process.communicate(timeout=30)
+            assert process.returncode == 0
+            assert "ready" not in said
+    finally:
+        redis_server.resume()

@@ -311,3 +311,39 @@ def test_whatever_happened_in_the_end_each_subscriber_gets_each_message_once(
     for name, reader in crowd.readers.items():
         expected = [[n, o] for n in range(3) for o in "abc" if f"topic:t{n}" in crowd.wanted[name]]
         assert reader.got() == expected
+
+
+def test_a_history_that_another_home_went_on_with_meanwhile_begins_anew_and_says_so() -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic = moving("topic", ("ab", "b"))
+    keep_history(hamlet, "ab", topic)
+    reader, writer = b.user("r"), a.user("w")
+    before = hamlet.ask(reader, Subscribe(id=1, to=topic))
+    hamlet.ask(writer, publish(topic, "before", id=1))
+    reader.heard()
+    # Nobody sees b any more; a goes on with its topics until b is back, as it was.
+    hamlet.cut("a", "b")
+    hamlet.settle()
+    assert hamlet.ask(writer, publish(topic, "during", id=2)).ok
+    hamlet.link("a", "b")
+    hamlet.settle()
+    (position,) = [word for word in told(reader) if word[0] == "position"]
+    assert position[1] != before.epoch
+    late = hamlet.ask(b.user("late"), Subscribe(id=1, to=topic, epoch=before.epoch, offset=0))
+    assert late.recovered is False
+
+
+def test_a_history_whose_home_nobody_stood_in_for_goes_on() -> None:
+    hamlet = Hamlet("a", "b")
+    a, b = hamlet["a"], hamlet["b"]
+    topic = moving("topic", ("ab", "b"))
+    keep_history(hamlet, "ab", topic)
+    before = hamlet.ask(b.user("r"), Subscribe(id=1, to=topic))
+    hamlet.ask(b.user("w"), publish(topic, "before", id=1))
+    hamlet.cut("a", "b")
+    hamlet.settle()
+    hamlet.link("a", "b")
+    hamlet.settle()
+    late = hamlet.ask(a.user("late"), Subscribe(id=1, to=topic, epoch=before.epoch, offset=0))
+    assert (late.recovered, late.epoch) == (True, before.epoch)

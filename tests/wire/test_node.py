@@ -25,6 +25,7 @@ from chappe.wire.node import (
     Found,
     FromHome,
     Handed,
+    Interim,
     Introduce,
     Known,
     Left,
@@ -88,6 +89,7 @@ GOLDEN = [
     (Known([("shop", "user:a")]), b"\x92\x59\x91\x92\xa4shop\xa6user:a"),
     (Missed("shop", "topic:t", 3), b"\x94\x5a\xa4shop\xa7topic:t\x03"),
     (Settled(5), b"\x92\x5b\x05"),
+    (Interim("shop", ["topic:t"]), b"\x93\x5c\xa4shop\x91\xa7topic:t"),
 ]
 
 _texts = st.text(max_size=30)

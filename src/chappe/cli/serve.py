@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -88,13 +89,9 @@ async def _run(options: NodeOptions) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
     node = Node(options)
-    await node.start()
-    _tell_ready(node.addresses())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((stopping, node.failed), return_when=asyncio.FIRST_COMPLETED)
-    await node.drain()
-    if node.failed.done():
-        raise node.failed.result()
+    if await node.start_unless(stop):
+        _tell_ready(node.addresses())
+        await node.run_until(stop)
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
     # exit into a death by signal.
     for number in _SIGNALS:
@@ -128,6 +125,7 @@ def _log_to_stderr() -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

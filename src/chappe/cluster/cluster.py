@@ -115,6 +115,7 @@ class Cluster:
             wire.Known: self.absences.known,
             wire.Missed: self._missed,
             wire.Settled: self.settling.heard,
+            wire.Interim: watching.serve_interim,
         }
 
     def start(self) -> None:

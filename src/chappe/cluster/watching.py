@@ -32,6 +32,7 @@ from chappe.hub.session import Session
 from chappe.message import Message
 from chappe.wire.node import (
     FromHome,
+    Interim,
     Recover,
     Recovered,
     Returned,
@@ -314,6 +315,12 @@ class Watching:
             assert isinstance(peer, Peer)
             peer.tell(Watched(app.name, topic, epoch, 0))
 
+    def serve_interim(self, peer: Peer, op: Interim) -> None:
+        """Another node was home of topics while this one could not be seen: a history that goes
+        back to before that has a gap now, so it begins anew."""
+        for topic in op.topics:
+            self._topics.renew_history(op.app, topic)
+
     def serve_recover(self, peer: Peer, op: Recover) -> None:
         """Tell a peer where a topic is, and what came since a place in its history."""
         epoch, offset, whole, missed = self._topics.position(op.app, op.topic, op.epoch, op.offset)
@@ -357,8 +364,11 @@ class Watching:
 
     def move(self) -> None:
         """The nodes have changed: watch each topic where its home is now."""
-        for app, topic in [key for key in self._topics.histories() if self._home(key)]:
-            self._topics.forget_history(app, topic)
+        self._topics.views += 1
+        for key in list(self._topics.histories()):
+            home = self._home(key)
+            if home is not None and self._topics.forget_history(*key):
+                home.tell(Interim(key[0], [key[1]]))
         keys = [(app.name, topic) for app in self._hub.apps.values() for topic in app.topics]
         keys = list(dict.fromkeys([*self._interests, *keys]))
         self._moves += 1

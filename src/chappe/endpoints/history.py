@@ -41,10 +41,12 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class History:
     """The last messages of one topic."""
 
-    __slots__ = ("_messages", "_times", "epoch", "offset", "options", "size_bytes")
+    __slots__ = ("_messages", "_times", "born", "epoch", "offset", "options", "size_bytes")
 
-    def __init__(self, epoch: str, options: TopicOptions) -> None:
+    def __init__(self, epoch: str, options: TopicOptions, born: int = 0) -> None:
         self.epoch = epoch
+        # After how many changes among the nodes it began.
+        self.born = born
         self.options = options
         self.offset = 0
         self.size_bytes = 0

@@ -43,6 +43,8 @@ class Topics:
         # By app and topic, the one published to longest ago first.
         self._histories: dict[tuple[str, str], History] = {}
         self.histories_bytes = 0
+        # How often the nodes have changed.
+        self.views = 0
         self.cluster: Cluster
 
     def handlers(self) -> dict[type[Op], Handler]:
@@ -187,22 +189,36 @@ class Topics:
 
     def _begin_history(self, app: str, topic: str, options: TopicOptions) -> History:
         """Begin an epoch; whoever has listened until now must not take it for the one before."""
-        history = self._histories[app, topic] = History(f"{self._next_id():x}", options)
+        history = History(f"{self._next_id():x}", options, self.views)
+        self._histories[app, topic] = history
         found = self._hub.apps.get(app)
         if found is not None:
             self.tell_position(found, topic, history.epoch, history.offset)
             self.cluster.renew(found, topic, history.epoch)
         return history
 
+    def renew_history(self, app: str, topic: str) -> None:
+        """Another node was home while this one could not be seen: a history from before has a gap
+        now, and begins anew. Whoever listens is told."""
+        history = self._histories.get((app, topic))
+        if history is not None and history.born < self.views:
+            self.forget_history(app, topic)
+            self.history(app, topic)
+
     def histories(self) -> Iterator[tuple[str, str]]:
         """The topics that have a history here, as (app, topic)."""
         return iter(self._histories)
 
-    def forget_history(self, app: str, topic: str) -> None:
-        """Let go of a topic's history: its home is elsewhere now, or it is not to be kept."""
+    def forget_history(self, app: str, topic: str) -> bool:
+        """Let go of a topic's history: its home is elsewhere now, or it is not to be kept.
+
+        Returns whether anything was ever in it.
+        """
         history = self._histories.pop((app, topic), None)
-        if history is not None:
-            self.histories_bytes -= history.size_bytes
+        if history is None:
+            return False
+        self.histories_bytes -= history.size_bytes
+        return history.offset > 0
 
     def subscribe(self, session: Session, op: Subscribe) -> None:
         """Let a session receive what is published to a topic, as itself or as an avatar."""

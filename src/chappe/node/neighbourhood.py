@@ -23,7 +23,7 @@ from chappe.edge.acceptor import Listen
 from chappe.edge.http.nodes import LinkView
 from chappe.endpoints.application import Application
 from chappe.endpoints.presence import Presence
-from chappe.errors import ClusterError, StorageError
+from chappe.errors import ClusterError, ConfigError, StorageError
 from chappe.events.recorder import Recorder
 from chappe.hub.hub import Hub
 from chappe.node.number import NodeNumber
@@ -49,6 +49,8 @@ class Place:
     registry: Registry
     secret: bytes
     listen: Listen
+    # Of the data folder; none if it has no other run to be told from.
+    identity: str = ""
 
     def tag_of(self, name: str) -> str:
         """What ids show of a node: nodes make it from its name, nobody gets the name back."""
@@ -120,7 +122,12 @@ class Neighbourhood:
         return Mesh(
             loop=asyncio.get_running_loop(),
             clock=self._clock,
-            me=Member(name=place.name, incarnation=self._clock.wall_ms(), url=""),
+            me=Member(
+                name=place.name,
+                incarnation=self._clock.wall_ms(),
+                url="",
+                identity=place.identity,
+            ),
             secret=place.secret,
             membership=place.registry.membership,
             owner=self.cluster,
@@ -136,6 +143,8 @@ class Neighbourhood:
         """Remember, join, and wait a little for the others; raises ClusterError, ConfigError or
         StorageError."""
         loop = asyncio.get_running_loop()
+        # Before anything is touched that may be another node's.
+        await self._check_name()
         mine, self._hints = await self._copy.load()
         self.cluster.forwarding.expected = self._expected
         self.cluster.routes.audience = self.presence
@@ -151,6 +160,23 @@ class Neighbourhood:
             await self._meet()
         self._miss(mine)
         self._tasks.append(loop.create_task(self._forget_hints()))
+
+    async def _check_name(self) -> None:
+        """Leave a name to a node that lives: an earlier run from the same folder does not."""
+        place = self._place
+        if place is None or not place.identity or place.registry.kind == "kubernetes":
+            return
+        try:
+            async with asyncio.timeout(self._options.leases.timeout_s):
+                members = await anext(place.registry.membership.watch())
+        except TimeoutError:
+            return  # joining will say what is wrong with the registry
+        holder = members.get(place.name)
+        if holder is not None and holder.identity not in ("", place.identity):
+            raise ConfigError(
+                f"name: {place.name} is the node at {holder.url}; if that has just died, its "
+                f"name is free in {self._options.leases.lease_s:.0f} s"
+            )
 
     def _miss(self, mine: list[tuple[str, str]]) -> None:
         """Whoever was here when this node ended, and does not come back, is gone.

@@ -149,6 +149,7 @@ class Node:
             registry=registry,
             secret=parts.secret or read_secret(options.cluster.secret),
             listen=self._accept_links,
+            identity=self._data.name(),
         )
 
     async def start(self) -> None:
@@ -213,6 +214,31 @@ class Node:
     def counts(self) -> Iterable[Metric]:
         """What the node has counted, as `/metrics` tells it."""
         return self._http.collector.collect()
+
+    async def start_unless(self, stop: asyncio.Event) -> bool:
+        """Start, or give it up when told to stop meanwhile; whether the node runs. Raises as
+        `start` does."""
+        starting = self._loop.create_task(self.start())
+        stopping = self._loop.create_task(stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if starting.done():
+            await starting
+            return True
+        starting.cancel()
+        await asyncio.wait((starting,))
+        await self._stop()
+        return False
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop, or until this node cannot go on; then drain. Raises
+        ClusterError that says why it could not."""
+        stopping = self._loop.create_task(stop.wait())
+        await asyncio.wait((stopping, self.failed), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        await self.drain()
+        if self.failed.done():
+            raise self.failed.result()
 
     async def drain(self) -> None:
         """Take nobody new, send everybody elsewhere, flush, and stop.

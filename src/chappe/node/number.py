@@ -42,6 +42,9 @@ class NodeNumber:
         if self._coordination is None:
             self._ids.renumber(self._ordinal() if self._given is None else self._given)
             return
+        if self._given is not None and self._kind == "keeper":
+            self._ids.renumber(self._given)  # given out by the one supervisor of all its nodes
+            return
         if self._given is not None:
             await self._claim_given(self._coordination, self._given)
             return

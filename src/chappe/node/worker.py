@@ -63,16 +63,13 @@ async def _work(
         shared_ports=True,
     )
     node = Node(options, parts=parts)
-    await node.start()
-    await gathering.start(node.counts)
-    cord.tell(Report(addresses=node.addresses()))
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((stopping, node.failed), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    await node.drain()
-    gathering.stop()
-    if node.failed.done():
-        raise node.failed.result()
+    if await node.start_unless(stop):
+        await gathering.start(node.counts)
+        cord.tell(Report(addresses=node.addresses()))
+        try:
+            await node.run_until(stop)
+        finally:
+            gathering.stop()
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
     # exit into a death by signal.
     for number in _ORDERS:

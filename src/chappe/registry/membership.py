@@ -16,6 +16,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     incarnation: int
     # Where its links are accepted, such as ws://10.0.0.7:7403.
     url: str
+    # Of its data folder: two nodes that were given one name by mistake differ in it.
+    identity: str = ""
 
 
 Members = Mapping[str, Member]

@@ -237,6 +237,14 @@ class Settled(NodeOp, tag=91):
     view: int
 
 
+class Interim(NodeOp, tag=92):
+    """This node was the home of topics that are yours, and kept histories: what they hold is not in
+    those that you kept."""
+
+    app: str
+    topics: list[str]
+
+
 OPS: tuple[type[NodeOp], ...] = (
     Forward,
     Taken,
@@ -265,6 +273,7 @@ OPS: tuple[type[NodeOp], ...] = (
     Known,
     Missed,
     Settled,
+    Interim,
 )
 
 _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Union[OPS]])  # type: ignore[valid-type]
