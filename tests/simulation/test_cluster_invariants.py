@@ -28,7 +28,7 @@ from tests.simulation.cluster_tables import differences
 from tests.simulation.cluster_truth import APP
 from tests.simulation.cluster_world import ClusterWorld
 
-SEEDS = 15
+SEEDS = 30
 
 Method = Callable[..., Any]
 

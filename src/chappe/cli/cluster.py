@@ -48,7 +48,7 @@ def _view(found: dict[str, Any]) -> Group:
 
 def _nodes(nodes: list[dict[str, Any]]) -> Table:
     columns = ("node", "state", "sessions", "endpoints", "topics", "routes", "watched", "links")
-    table = _table(f"{len(nodes)} nodes", *columns)
+    table = _table(f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}", *columns)
     for node in nodes:
         state = Text("up", "green") if node["ok"] else Text("does not answer", "bold red")
         counts = (node[name] for name in columns[2:-1])
