@@ -43,7 +43,7 @@ def test_what_came_since_a_place_is_what_a_list_of_all_would_say(
         everything.append(kept)
     now_ms += wait_ms
     history.expire(now_ms / 1000)
-    left = [one for one in everything[-most:] if one.ts_ms >= now_ms - 1000]
+    left = [one for one in everything[-most:] if one.ts_ms / 1000 >= now_ms / 1000 - 1]
     assert len(history) == len(left)
     assert history.offset == len(everything)
     # About 200 bytes each, beside what they carry.
