@@ -18,6 +18,8 @@ from chappe.wire.ops import (
     Cancel,
     Closed,
     Consume,
+    Create,
+    Delete,
     Delivery,
     Dropped,
     Error,
@@ -28,6 +30,7 @@ from chappe.wire.ops import (
     Nack,
     Ping,
     Pong,
+    Position,
     Presence,
     Provide,
     Publish,
@@ -37,6 +40,7 @@ from chappe.wire.ops import (
     Respond,
     Send,
     Subscribe,
+    Unprovide,
     Unsubscribe,
 )
 from tests.wire.vocabulary import KINDS, messages, ops, plain
@@ -75,7 +79,18 @@ GOLDEN = [
         b'\x01\x96\x05\x04\xa7topic:t\xc4\x07{"a":1}\xc2\xc3',
     ),
     (Subscribe(id=5, to="topic:t"), b"\x01\x93\x06\x05\xa7topic:t"),
+    (
+        Subscribe(id=5, to="topic:t", as_="avatar:a", epoch="e", offset=3),
+        b"\x01\x96\x06\x05\xa7topic:t\xa8avatar:a\xa1e\x03",
+    ),
     (Unsubscribe(to="topic:t"), b"\x01\x93\x07\xc0\xa7topic:t"),
+    (Unprovide(id=3, to="service:s"), b"\x01\x93\x14\x03\xa9service:s"),
+    (
+        Create(id=4, to="topic:t", anonymous=True, history=9, history_s=1.5),
+        b"\x01\x96\x15\x04\xa7topic:t\xc3\x09\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00",
+    ),
+    (Delete(id=5, to="queue:q"), b"\x01\x93\x16\x05\xa7queue:q"),
+    (Position(to="topic:t", epoch="e", offset=7), b"\x01\x94\x26\xa7topic:t\xa1e\x07"),
     (Presence(id=6, to="user:b"), b"\x01\x93\x08\x06\xa6user:b"),
     (Join(id=7, to="room:1"), b"\x01\x93\x09\x07\xa6room:1"),
     (Leave(id=8, to="room:1"), b"\x01\x93\x0a\x08\xa6room:1"),
@@ -154,12 +169,16 @@ def test_the_codes_are_fixed():
         "Provide": 17,
         "Request": 18,
         "Respond": 19,
+        "Unprovide": 20,
+        "Create": 21,
+        "Delete": 22,
         "Reply": 32,
         "Delivery": 33,
         "Error": 34,
         "Dropped": 35,
         "Reconnect": 36,
         "Closed": 37,
+        "Position": 38,
     }
 
 
@@ -328,6 +347,7 @@ def test_a_message_reads_as_the_general_encoder_would_write_it(message):
         "from_": message.sender,
         "to": message.to,
         "ts": message.ts_ms,
+        "offset": message.offset,
         "payload": (message.payload, message.binary),
     }
 

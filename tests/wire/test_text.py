@@ -141,6 +141,8 @@ def test_a_message_reads_as_the_general_encoder_would_write_it(message):
     )
     expected = json.loads(msgspec.json.encode(general))
     expected["from"], expected["to"], expected["ts"] = message.sender, message.to, message.ts_ms
+    if message.offset:
+        expected["offset"] = message.offset
     seen = json.loads(encoded)
     if message.binary:
         assert b64decode(seen.pop("data64"), validate=True) == message.payload
