@@ -1,4 +1,4 @@
-"""`make proof`: every proof at its full count, one after the other, written down in PROOF.md.
+"""`make proof`: every proof at its full count, one for each core, written down in PROOF.md.
 
 A proof that has passed at this commit is not run again: stop it, start it again, and it goes on
 where it was.
@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,17 +51,22 @@ def main() -> int:
     console = Console()
     commit = _commit()
     outcomes = _load()
-    for name, path in PROOFS.items():
-        known = outcomes.get(name)
-        if known and known.passed and known.commit == commit and not commit.endswith("+"):
-            console.print(f"[green]passed before[/] {name}")
-            continue
-        with console.status(f"{name} ({path})"):
-            outcomes[name] = _run(path, commit)
-        mark = "[green]passed[/]" if outcomes[name].passed else "[bold red]FAILED[/]"
-        console.print(f"{mark} {name}: {outcomes[name].summary}")
-        STATE.write_text(json.dumps({n: asdict(o) for n, o in outcomes.items()}, indent=1))
-        _write(outcomes)
+    running: dict[Future[Outcome], str] = {}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as cores:
+        for name, path in PROOFS.items():
+            known = outcomes.get(name)
+            if known and known.passed and known.commit == commit and not commit.endswith("+"):
+                console.print(f"[green]passed before[/] {name}")
+            else:
+                running[cores.submit(_run, path, commit)] = name
+        with console.status(f"{len(running)} proofs to run"):
+            for done in as_completed(running):
+                name = running[done]
+                outcomes[name] = done.result()
+                mark = "[green]passed[/]" if outcomes[name].passed else "[bold red]FAILED[/]"
+                console.print(f"{mark} {name}: {outcomes[name].summary}")
+                STATE.write_text(json.dumps({n: asdict(o) for n, o in outcomes.items()}, indent=1))
+                _write(outcomes)
     return 0 if all(outcomes[name].passed for name in PROOFS) else 1
 
 

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
+from chappe.errors import ClusterError
 from chappe.simulation import Faults
 
 if TYPE_CHECKING:
@@ -125,9 +126,15 @@ class Chaos:
             pass
 
     async def _restart(self, name: str, delay_s: float) -> None:
+        """Start a node, again and again if it can link nobody, as whoever looks after it would."""
+        world = self._world
         await self._rest(delay_s)
-        if name not in self._world.nodes:
-            await self._world.start(name)
+        while name not in world.nodes:
+            try:
+                await world.start(name)
+            except ClusterError:
+                await world.give_up(name)
+                await asyncio.sleep(1)
 
     async def _pause(self, name: str, duration_s: float) -> None:
         world = self._world

@@ -183,6 +183,12 @@ class SimulatedNode:
         cluster._handlers[Handed] = take_on
         self.directory.subscribe("queue", lambda record: truth.moves.append(loop.time()))
 
+    async def give_up(self) -> None:
+        """End without ever having been up."""
+        self.hub.stop()
+        await self.neighbourhood.stop()
+        await self.directory.close()
+
     async def drain(self) -> None:
         """End with a goodbye, as a real node does."""
         self.up = False

@@ -129,6 +129,12 @@ class ClusterWorld:
         self.trace.record("start", node=name, run=node.run)
         return self.network.on_host(name, node.start(), process=node.process)
 
+    def give_up(self, name: str) -> asyncio.Task[None]:
+        """End a node that could not start."""
+        node = self.nodes.pop(name)
+        self.trace.record("give_up", node=name)
+        return self.network.on_host(name, node.give_up(), process=node.process)
+
     def drain(self, name: str) -> asyncio.Task[None]:
         """Let a node go with a goodbye."""
         node = self.nodes.pop(name)

@@ -106,6 +106,8 @@ class Settling:
 
     def sweep(self) -> None:
         """Refuse what has waited for too long; nothing has become of it."""
+        if self.holding:
+            return  # what is in its place by the end of this is carried out then
         now = self._loop.time()
         while self._misplaced and self._misplaced[0][0] <= now:
             _, session, op = self._misplaced.popleft()
