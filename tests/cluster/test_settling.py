@@ -93,6 +93,26 @@ def test_what_is_held_comes_out_in_the_order_it_came_in() -> None:
     assert reader.got() == [0, 1, 2, 3, 4, 5]
 
 
+def test_nodes_that_come_and_go_all_the_time_hold_nothing_for_longer_than_the_limit() -> None:
+    hamlet = Hamlet(*"abc")
+    a = hamlet["a"]
+    topic = moving("topic", ("abc", "a"), ("ac", "a"))
+    writer = a.user("w")
+    hamlet.hold("c", "a")  # whose word that it sees the same never comes
+    hamlet.cut("a", "b")
+    writer.say(publish(topic, 1, id=7))
+    held_s, step_s = 0.0, a.cluster.settle_s / 4
+    while not (heard := writer.heard()):
+        hamlet.settle(patient=False)
+        hamlet.loop.move(step_s)
+        held_s += step_s
+        assert held_s <= a.cluster.settle_s + step_s
+        hamlet.link("a", "b")
+        hamlet.tick()
+        hamlet.cut("a", "b")
+    assert heard[0].ok
+
+
 def test_more_than_may_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HELD_MAX", 2)
     hamlet = Hamlet("a", "b")

@@ -119,6 +119,8 @@ DEV = {"dev": True}
         (DEV | {"access": {"keys": [{"id": "k"}]}}, "access.keys"),
         (DEV | {"access": {"keys": [{"id": "k", "file": "f", "algorithm": "RS256"}]}}, "algorithm"),
         (DEV | {"tls": {"cert": "c"}}, "tls"),
+        (DEV | {"traffic": {"waiting_bytes_max": 1000}}, "traffic.waiting_bytes_max"),
+        (DEV | {"cluster": {"link": {"frame_bytes_max": 1 << 20}}}, "cluster.link.frame_bytes_max"),
         (DEV | {"host": "0.0.0.0"}, "host"),  # dev stays on loopback
         (DEV | {"host": "10.0.0.1", "allow_plaintext": True}, "host"),
         (DEV | {"host": "10.0.0.1", "tls": {"cert": "c", "key": "k"}}, "host"),

@@ -65,12 +65,12 @@ class Settling:
         """The nodes have changed."""
         self._peers = list(peers)
         self.view = stable_hash(*sorted([self._name, *(peer.name for peer in self._peers)]))
-        self.stop()
-        if self._peers:
+        if not self._peers:
+            self._release()
+        elif not self.holding:
+            # One change after the other must not hold for ever what came before the first.
             self.holding = True
             self._timer = self._loop.call_later(self._hold_s, self._release)
-        else:
-            self._release()
 
     def announce(self) -> None:
         """All that follows from what this node sees has been said."""

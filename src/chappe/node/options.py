@@ -131,6 +131,16 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ConfigError(f"number: must be between 0 and {NODE_MAX}")
         if self.name and not _NAME.fullmatch(self.name):
             raise ConfigError("name: letters, digits, - and _, 64 at most")
+        if self.cluster.link.frame_bytes_max < 4 * self.hub.outbox_bytes_max:
+            raise ConfigError(
+                "cluster.link.frame_bytes_max: must be at least four times hub.outbox_bytes_max, "
+                "so that what is said to a session fits"
+            )
+        if self.traffic.waiting_bytes_max < 1024 * 1024:
+            raise ConfigError(
+                "traffic.waiting_bytes_max: must be at least 1048576, so that a run of messages "
+                "does not fill it"
+            )
         if self.registry != "memory" and not self.cluster.secret:
             raise ConfigError(
                 "cluster.secret: nodes prove themselves to each other with a secret; "
