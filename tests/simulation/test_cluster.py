@@ -27,6 +27,7 @@ FAILED_ONCE = {
     29: "a consumer was forgotten when its queue began anew on the same node",
     31: "what a queue held was lost because its new node was not linked yet",
     148: "what a queue's former node had lent came after its new node's was done",
+    332: "a client gave a topic up that it could not subscribe to again at once",
 }
 
 

@@ -42,6 +42,7 @@ class Retry:
 
     def _again(self, wish: Standing) -> None:
         del self._timers[wish]
-        if wish.wanted and self._conversation.phase is Phase.READY:
+        # Also while others are still being answered: nobody would say it again after that.
+        if wish.wanted and self._conversation.phase in (Phase.RESTORING, Phase.READY):
             self._conversation.wish(wish)
             self._writer.flush_soon()
