@@ -176,3 +176,14 @@ def test_messages_of_a_run_differ_in_any_one_thing():
         assert changed == {"id": "message", "sender": "from", "ts_ms": "ts", "payload": "data"}.get(
             name, name
         )
+
+
+@pytest.mark.parametrize("ids", [(10, 1), (9, 10), (1, 10, 2)])
+def test_the_ids_of_a_run_may_have_more_digits_or_fewer_in_any_order(ids):
+    run = [Message(number, "user:a", "topic:t", 1, b"0") for number in ids]
+    alone = [body for message in run for body in text.encode_messages([message], len_head)]
+    assert text.encode_messages(run, len_head) == alone
+
+
+def len_head(size):
+    return b"%d:" % size

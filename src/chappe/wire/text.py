@@ -52,7 +52,7 @@ def encode_messages(
     for the others.
     """
     encoded = []
-    template, sender, to, ts_ms, size, id_end = b"", "", "", -1, -1, 0
+    template, sender, to, ts_ms, size, id_min, id_end = b"", "", "", -1, -1, 0, 0
     for message in messages:
         payload = message.payload
         if (
@@ -60,7 +60,7 @@ def encode_messages(
             or message.sender != sender
             or message.to != to
             or message.ts_ms != ts_ms
-            or message.id >= id_end
+            or not id_min <= message.id < id_end  # as many digits
             or message.binary
             or message.offset
         ):
@@ -69,6 +69,7 @@ def encode_messages(
                 continue
             size, sender, to, ts_ms = len(payload), message.sender, message.to, message.ts_ms
             id_end = int(10 ** len(str(message.id)))
+            id_min = id_end // 10
             template = _template(sender, to, ts_ms, b"")
             length = len(template % (message.id, payload))
             template = _template(sender, to, ts_ms, head(length))
