@@ -31,7 +31,7 @@ from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.message import Message
 from chappe.wire import node as wire
-from chappe.wire.ops import Ack, Nack, Op, Respond, Subscribe
+from chappe.wire.ops import Ack, AddressedOp, Nack, Op, Respond, Subscribe
 
 log = structlog.get_logger()
 
@@ -319,7 +319,7 @@ class Cluster:
     def hold(self, action: Callable[[], None]) -> None:
         self.settling.hold(action)
 
-    def misplace(self, session: Session, op: Op) -> None:
+    def misplace(self, session: Session, op: AddressedOp) -> None:
         self.settling.misplace(session, op)
 
     def joining(self, session: Session) -> int:

@@ -26,7 +26,7 @@ from chappe.errors import Overload
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.wire.node import Settled
-from chappe.wire.ops import Op
+from chappe.wire.ops import AddressedOp
 
 # What waits at the most, of all sessions and nodes.
 _HELD_MAX = 10_000
@@ -49,7 +49,7 @@ class Settling:
         self._name = name
         self._hold_s = hold_s
         # Ops of stand-ins about what lives elsewhere, and how long they wait; the oldest first.
-        self._misplaced: deque[tuple[float, Session, Op]] = deque()
+        self._misplaced: deque[tuple[float, Session, AddressedOp]] = deque()
         self._held: deque[Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._peers: list[Peer] = []
@@ -89,7 +89,7 @@ class Settling:
             raise Overload("the nodes are finding together, and too much waits for that")
         self._held.append(action)
 
-    def misplace(self, session: Session, op: Op) -> None:
+    def misplace(self, session: Session, op: AddressedOp) -> None:
         """Keep an op that was carried here until what it is about lives here; raises Overload."""
         if len(self._misplaced) >= _HELD_MAX:
             raise Overload("too much waits for nodes that are finding together")
@@ -99,7 +99,7 @@ class Settling:
         """What lives where may have changed: carry out what is in its place now."""
         waiting, self._misplaced = self._misplaced, deque()
         for due, session, op in waiting:
-            if self._home(session.app.name, op.to) is not None:  # type: ignore[attr-defined]
+            if self._home(session.app.name, op.to) is not None:
                 self._misplaced.append((due, session, op))
             elif not session.closed:
                 self._hub.receive(session, op)
@@ -112,9 +112,8 @@ class Settling:
         while self._misplaced and self._misplaced[0][0] <= now:
             _, session, op = self._misplaced.popleft()
             if not session.closed:
-                to: str = op.to  # type: ignore[attr-defined]
-                error = Overload(f"to: {to} has just moved to another node")
-                self._hub.refuse(session, op.id, error)  # type: ignore[attr-defined]
+                error = Overload(f"to: {op.to} has just moved to another node")
+                self._hub.refuse(session, op.id, error)
 
     def stop(self) -> None:
         """Wait no longer; what is held stays so."""

@@ -25,6 +25,7 @@ from chappe.hub.session import Session
 from chappe.store.memory import MemoryStore
 from chappe.wire.ops import (
     Ack,
+    AddressedOp,
     Consume,
     Fetch,
     Nack,
@@ -87,17 +88,16 @@ class Application:
 
     def _placed(self, handlers: dict[type[Op], Handler]) -> dict[type[Op], Handler]:
         givers: tuple[type[Op], ...] = (Ack, Nack, Respond)
-        homes: tuple[type[Op], ...] = (Fetch, Consume, Provide, Unprovide, Request)
+        homes: tuple[type[AddressedOp], ...] = (Fetch, Consume, Provide, Unprovide, Request)
         placed = {op: self._at_giver(handlers[op]) for op in givers}
         return placed | {op: self._at_home(op, handlers[op]) for op in homes}
 
-    def _at_home(self, kind: type[Op], handler: Handler) -> Handler:
+    def _at_home(self, kind: type[AddressedOp], handler: Handler) -> Handler:
         """Carry an op out where the address it is about lives."""
         lasting = kind in (Consume, Provide, Unprovide)
 
-        def carry_out(session: Session, op: Op) -> None:
-            to: str = op.to  # type: ignore[attr-defined]
-            app, cluster = session.app.name, self.cluster
+        def carry_out(session: Session, op: AddressedOp) -> None:
+            app, to, cluster = session.app.name, op.to, self.cluster
             home = cluster.home(app, to)
             if home is not None and session.edge == LINK and kind not in (Provide, Unprovide):
                 cluster.misplace(session, op)

@@ -11,7 +11,7 @@ from chappe.hub.app import App
 from chappe.hub.fanout import Relay
 from chappe.hub.session import Session
 from chappe.message import Message
-from chappe.wire.ops import Ack, Nack, Op, Respond, Subscribe
+from chappe.wire.ops import Ack, AddressedOp, Nack, Op, Respond, Subscribe
 
 
 class Cluster(Protocol):
@@ -31,7 +31,7 @@ class Cluster(Protocol):
         """Do this once it has waited; raises Overload when too much does."""
         ...
 
-    def misplace(self, session: Session, op: Op) -> None:
+    def misplace(self, session: Session, op: AddressedOp) -> None:
         """Keep an op that was carried here, about what lives elsewhere; raises Overload."""
         ...
 
@@ -96,7 +96,7 @@ class Alone:
     def hold(self, action: Callable[[], None]) -> None:
         raise AssertionError("nothing moves")
 
-    def misplace(self, session: Session, op: Op) -> None:
+    def misplace(self, session: Session, op: AddressedOp) -> None:
         raise AssertionError("nothing moves")
 
     def joining(self, session: Session) -> int:
