@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from chappe.edge.http.access import Administration
 from chappe.edge.http.bodies import (
@@ -20,12 +19,12 @@ from chappe.edge.http.bodies import (
 )
 from chappe.edge.http.description import operation
 from chappe.edge.http.exchange import done, read
+from chappe.edge.http.query import As, Limit, Start, cut_page
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 
-PAGE_MAX = 1000
 _BODY_BYTES_MAX = 16 * 1024
-_As = Annotated[str, Query(alias="as")]
+_FAILS = (400, 401, 403)
 _revoke_decoder = msgspec.json.Decoder(RevokeBody)
 
 
@@ -55,44 +54,32 @@ class AdministrationRoutes:
     def router(self) -> APIRouter:
         """The routes, ready to be included."""
         router = APIRouter(prefix="/v1", tags=["administration"])
-        fails = (400, 401, 403)
-        router.add_api_route(
-            "/status",
-            self.status,
-            methods=["GET"],
-            **operation("How the node is doing", Status, fails=fails),
-        )
-        router.add_api_route(
-            "/sessions",
-            self.sessions,
-            methods=["GET"],
-            **operation("The sessions of an app", SessionsPage, fails=fails),
-        )
-        router.add_api_route(
-            "/tokens/revoke",
-            self.revoke,
-            methods=["POST"],
-            **operation("Revoke a token", Revoked, body=RevokeBody, fails=fails),
-        )
+        for path, method, route, summary, answer, body in (
+            ("/status", "GET", self.status, "How the node is doing", Status, None),
+            ("/sessions", "GET", self.sessions, "The sessions of an app", SessionsPage, None),
+            ("/tokens/revoke", "POST", self.revoke, "Revoke a token", Revoked, RevokeBody),
+        ):
+            described = operation(summary, answer, body=body, fails=_FAILS)
+            router.add_api_route(path, route, methods=[method], **described)
         return router
 
-    async def status(self, request: Request, as_: _As = "", app: str | None = None) -> Response:
+    async def status(self, request: Request, as_: As = "", app: str | None = None) -> Response:
         self._administration.grant(request, as_, app)
         return done(self._status())
 
     async def sessions(
         self,
         request: Request,
-        as_: _As = "",
+        as_: As = "",
         app: str | None = None,
-        start: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
-        limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
+        start: Start = 0,
+        limit: Limit = 100,
     ) -> Response:
         grant = self._administration.grant(request, as_, app)
         own = (s for s in self._hub.sessions.values() if s.address and s.app.name == grant.app)
-        page = [_view(session) for session in islice(own, start, start + limit)]
-        following = start + limit if len(page) == limit else None
-        return done(SessionsPage(ok=True, sessions=page, next=following))
+        page, following = cut_page(own, start, limit)
+        views = [_view(session) for session in page]
+        return done(SessionsPage(ok=True, sessions=views, next=following))
 
     async def revoke(self, request: Request) -> Response:
         body: RevokeBody = read_body(_revoke_decoder, await read(request, _BODY_BYTES_MAX))

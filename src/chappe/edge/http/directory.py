@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from chappe.edge.http.access import hello_of
 from chappe.edge.http.bodies import Answer, AvatarBody, QueueBody, TopicBody, read_body
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errands
 from chappe.edge.http.exchange import answered, peer_of, read
+from chappe.edge.http.query import As
 from chappe.wire.ops import Avatar, ClientOp, Create, Delete, Presence
 
 _BODY_BYTES_MAX = 16 * 1024
 _FAILS = (400, 401, 403, 404, 503)
-_As = Annotated[str, Query(alias="as")]
 _topic_decoder = msgspec.json.Decoder(TopicBody)
 _queue_decoder = msgspec.json.Decoder(QueueBody)
 _avatar_decoder = msgspec.json.Decoder(AvatarBody)
@@ -45,39 +45,23 @@ class DirectoryRoutes:
         return router
 
     async def make_topic(self, request: Request, name: str) -> Response:
-        body: TopicBody = read_body(_topic_decoder, await read(request, _BODY_BYTES_MAX))
-        op = Create(
-            to=f"topic:{name}",
-            anonymous=body.anonymous,
-            history=body.history,
-            history_s=body.history_s,
-        )
-        return await self._run(request, body.as_, body.app, op)
+        return await self._make(request, f"topic:{name}", _topic_decoder)
 
     async def topic(
-        self, request: Request, name: str, as_: _As = "", app: str | None = None
+        self, request: Request, name: str, as_: As = "", app: str | None = None
     ) -> Response:
         return await self._run(request, as_, app, Presence(to=f"topic:{name}"))
 
     async def remove_topic(
-        self, request: Request, name: str, as_: _As = "", app: str | None = None
+        self, request: Request, name: str, as_: As = "", app: str | None = None
     ) -> Response:
         return await self._run(request, as_, app, Delete(to=f"topic:{name}"))
 
     async def make_queue(self, request: Request, name: str) -> Response:
-        body: QueueBody = read_body(_queue_decoder, await read(request, _BODY_BYTES_MAX))
-        op = Create(
-            to=f"queue:{name}",
-            volatile=body.volatile,
-            depth_max=body.depth_max,
-            bytes_max=body.bytes_max,
-            ack_timeout_s=body.ack_timeout_s,
-            attempts_max=body.attempts_max,
-        )
-        return await self._run(request, body.as_, body.app, op)
+        return await self._make(request, f"queue:{name}", _queue_decoder)
 
     async def remove_queue(
-        self, request: Request, name: str, as_: _As = "", app: str | None = None
+        self, request: Request, name: str, as_: As = "", app: str | None = None
     ) -> Response:
         return await self._run(request, as_, app, Delete(to=f"queue:{name}"))
 
@@ -91,11 +75,20 @@ class DirectoryRoutes:
         request: Request,
         name: str,
         user: str = "",
-        as_: _As = "",
+        as_: As = "",
         app: str | None = None,
     ) -> Response:
         op = Avatar(do="remove", avatar=f"avatar:{name}", user=user)
         return await self._run(request, as_, app, op)
+
+    async def _make(
+        self, request: Request, to: str, decoder: msgspec.json.Decoder[Any]
+    ) -> Response:
+        body = read_body(decoder, await read(request, _BODY_BYTES_MAX))
+        # Besides who says it, a body has the options of `create`, by the same names.
+        options = msgspec.structs.asdict(body)
+        as_, app = options.pop("as_"), options.pop("app")
+        return await self._run(request, as_, app, Create(to=to, **options))
 
     async def _run(self, request: Request, as_: str, app: str | None, op: ClientOp) -> Response:
         hello = hello_of(request, as_, app)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from chappe.edge.http.access import hello_of
 from chappe.edge.http.bodies import Answer, PublishBody, RequestBody, SendBody, read_body
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errands
 from chappe.edge.http.exchange import answered, peer_of, read
+from chappe.edge.http.query import As
 from chappe.hub.hub import Hub
 from chappe.wire.ops import Presence, Publish, Send
 from chappe.wire.ops import Request as ServiceRequest
@@ -86,7 +85,7 @@ class MessageRoutes:
         self,
         request: Request,
         to: str,
-        as_: Annotated[str, Query(alias="as")] = "",
+        as_: As = "",
         app: str | None = None,
     ) -> Response:
         hello = hello_of(request, as_, app)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from itertools import chain, islice
-from typing import Annotated
+from itertools import chain
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from chappe.edge.http.access import Administration
 from chappe.edge.http.description import operation
 from chappe.edge.http.exchange import done, peer_of
+from chappe.edge.http.query import As, Limit, Start, cut_page
 from chappe.edge.http.relay import Elsewhere, Relayed
 from chappe.errors import RequestError
+from chappe.hub.app import App
 from chappe.hub.hub import Hub
 
-PAGE_MAX = 1000
+_FAILS = (400, 401, 403)
 # How long the other nodes may take: one that hangs must not hide those that do not.
 _ANSWER_S = 3.0
 _ANSWER_BYTES_MAX = 1024 * 1024
-_As = Annotated[str, Query(alias="as")]
 
 
 class LinkView(msgspec.Struct, kw_only=True):
@@ -95,22 +95,15 @@ class NodeRoutes:
     def router(self) -> APIRouter:
         """The routes, ready to be included."""
         router = APIRouter(prefix="/v1", tags=["administration"])
-        fails = (400, 401, 403)
-        router.add_api_route(
-            "/nodes",
-            self.nodes,
-            methods=["GET"],
-            **operation("The nodes of the cluster and their links", NodesBody, fails=fails),
-        )
-        router.add_api_route(
-            "/routes",
-            self.routes,
-            methods=["GET"],
-            **operation("On which nodes an app's users are", RoutesPage, fails=fails),
-        )
+        for path, route, summary, answer in (
+            ("/nodes", self.nodes, "The nodes of the cluster and their links", NodesBody),
+            ("/routes", self.routes, "On which nodes an app's users are", RoutesPage),
+        ):
+            described = operation(summary, answer, fails=_FAILS)
+            router.add_api_route(path, route, methods=["GET"], **described)
         return router
 
-    async def nodes(self, request: Request, as_: _As = "", app: str | None = None) -> Response:
+    async def nodes(self, request: Request, as_: As = "", app: str | None = None) -> Response:
         self._administration.grant(request, as_, app)
         own = self._view()
         nodes = [own]
@@ -143,23 +136,21 @@ class NodeRoutes:
     async def routes(
         self,
         request: Request,
-        as_: _As = "",
+        as_: As = "",
         app: str | None = None,
-        start: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
-        limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 100,
+        start: Start = 0,
+        limit: Limit = 100,
     ) -> Response:
         grant = self._administration.grant(request, as_, app)
         found = self._hub.apps.get(grant.app)
-        page: list[RouteView] = []
-        if found is not None:
-            elsewhere = (address for address in found.routes if address not in found.endpoints)
-            addresses = islice(chain(found.endpoints, elsewhere), start, start + limit)
-            page = [self._route(grant.app, address) for address in addresses]
-        following = start + limit if len(page) == limit else None
-        return done(RoutesPage(ok=True, routes=page, next=following))
+        if found is None:
+            return done(RoutesPage(ok=True, routes=[]))
+        elsewhere = (address for address in found.routes if address not in found.endpoints)
+        page, following = cut_page(chain(found.endpoints, elsewhere), start, limit)
+        routes = [self._route(found, address) for address in page]
+        return done(RoutesPage(ok=True, routes=routes, next=following))
 
-    def _route(self, app: str, address: str) -> RouteView:
-        found = self._hub.apps[app]
-        here = [self._hub.node or "node"] if address in found.endpoints else []
-        there = sorted(relay.name for relay in found.routes.get(address, ()))
+    def _route(self, app: App, address: str) -> RouteView:
+        here = [self._hub.node or "node"] if address in app.endpoints else []
+        there = sorted(relay.name for relay in app.routes.get(address, ()))
         return RouteView(address=address, nodes=here + there)

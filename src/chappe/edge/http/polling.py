@@ -15,6 +15,7 @@ from chappe.edge.http.exchange import answered, done, peer_of, read
 from chappe.edge.http.failure import JSON
 from chappe.edge.http.mailbox import Mailbox, Poll
 from chappe.edge.http.options import HttpOptions
+from chappe.edge.http.query import As
 from chappe.edge.http.question import Questions
 from chappe.edge.http.relay import Relays
 from chappe.edge.http.stream import EventStream, connection_of, own_events, polled_events
@@ -105,7 +106,7 @@ class PollingRoutes:
         request: Request,
         session: str | None = None,
         subscribe: Annotated[list[str] | None, Query()] = None,
-        as_: Annotated[str, Query(alias="as")] = "",
+        as_: As = "",
         app: str | None = None,
     ) -> Response:
         if session is None:
