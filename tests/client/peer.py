@@ -29,6 +29,7 @@ class Peer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self._port.peers.append(self)
+        self._port.more.set()
 
     def data_received(self, data: bytes) -> None:
         for array in self._splitter.feed(data):
@@ -68,6 +69,12 @@ class Peer(asyncio.Protocol):
             await self.more.wait()
         return self.ops
 
+    async def pinged(self, count: int) -> None:
+        """Wait until that many beats have come."""
+        while self.pings < count:
+            self.more.clear()
+            await self.more.wait()
+
     async def next(self, kind: type[T]) -> T:
         """Wait for the next op, which is of that kind, and take it off the list."""
         op = (await self.heard(1)).pop(0)
@@ -83,6 +90,7 @@ class Port:
         self.beats = beats
         self.greets = greets
         self.peers: list[Peer] = []
+        self.more = asyncio.Event()
         self.url = ""
         # Who the hub takes clients for, if not for whom they say.
         self.as_ = ""
@@ -91,6 +99,19 @@ class Port:
     def peer(self) -> Peer:
         """The latest connection's."""
         return self.peers[-1]
+
+    async def connected(self, count: int) -> Peer:
+        """Wait until that many connections have come; the latest."""
+        while len(self.peers) < count:
+            self.more.clear()
+            await self.more.wait()
+        return self.peer
+
+    async def cut(self) -> Peer:
+        """Break the latest connection, and wait for the next."""
+        count = len(self.peers)
+        self.peer.transport.abort()
+        return await self.connected(count + 1)
 
 
 @contextlib.asynccontextmanager

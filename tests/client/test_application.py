@@ -219,9 +219,10 @@ def test_two_clients_ask_and_answer_through_a_service(run, dial):  # H18
 
 def test_a_provider_that_closes_answers_what_it_was_asked(run, dial):  # H18
     async def test():
-        gate = asyncio.Event()
+        gate, begun = asyncio.Event(), asyncio.Queue[Any]()
 
         async def slow(data: Any) -> Any:
+            begun.put_nowait(data)
             await gate.wait()
             return data
 
@@ -229,8 +230,7 @@ def test_a_provider_that_closes_answers_what_it_was_asked(run, dial):  # H18
             alice = await dial(service, "a", options={"close_timeout_s": 20})
             await alice.provide(SERVICE, slow, concurrency=2)
             asking = [asyncio.create_task(bob.request(SERVICE, n)) for n in range(5)]
-            while len(alice._services._running()) < 2:
-                await asyncio.sleep(0.001)
+            assert [await begun.get(), await begun.get()] == [0, 1]
             closing = asyncio.create_task(alice.close())
             while not alice._services._retired:
                 await asyncio.sleep(0.001)
@@ -245,7 +245,10 @@ def test_a_provider_that_closes_answers_what_it_was_asked(run, dial):  # H18
 
 def test_an_idempotent_request_survives_its_provider(run, dial):  # H18
     async def test():
+        begun: asyncio.Queue[Any] = asyncio.Queue()
+
         async def never(data: Any) -> None:
+            begun.put_nowait(data)
             await asyncio.Event().wait()
 
         async with serving() as service, dial(service, "b") as bob, dial(service, "c") as carol:
@@ -253,8 +256,7 @@ def test_an_idempotent_request_survives_its_provider(run, dial):  # H18
             await alice.provide(SERVICE, never)
             safe = asyncio.create_task(bob.request(SERVICE, 1, idempotent=True))
             unsafe = asyncio.create_task(bob.request(SERVICE, 2))
-            while len(alice._services._running()) < 2:
-                await asyncio.sleep(0.001)
+            assert [await begun.get(), await begun.get()] == [1, 2]
             await carol.provide(SERVICE, lambda data: ["carol", data])
             service.session(alice).sink.abort()
             assert await safe == ["carol", 1]

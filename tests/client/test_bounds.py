@@ -303,8 +303,7 @@ def test_an_idle_client_asks_for_signs_of_life(run):  # H4
         notices = Notices()
         async with peering(heartbeat_s=0.02) as port, to(port, on_notice=notices):
             # This peer says nothing but what it is asked for.
-            while port.peer.pings < 10:
-                await asyncio.sleep(0.01)
+            await port.peer.pinged(10)
             assert not notices
 
     run(test())
@@ -360,8 +359,7 @@ def test_cancelling_a_connect_leaves_no_connection(run):
                 await to(port)
 
             opening = asyncio.create_task(open_())
-            while not port.peers:
-                await asyncio.sleep(0.001)
+            await port.connected(1)
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening

@@ -132,9 +132,11 @@ class Changing:
     def __init__(self) -> None:
         self.subscribe = EVERYTHING
         self.error: Exception | None = None
+        self.refused = asyncio.Event()
 
     def authenticate(self, hello: Hello) -> Grant:
         if self.error is not None:
+            self.refused.set()
             raise self.error
         return Grant(app="default", address=hello.as_, send=EVERYTHING, subscribe=self.subscribe)
 
@@ -181,8 +183,7 @@ def test_an_overloaded_hub_is_tried_again(run, dial):
             access.error = Overload("too many")
             service.session(alice).sink.abort()
             await notices.wait(Disconnected)
-            while not service.hub.recorder.refusals:
-                await asyncio.sleep(0.001)
+            await access.refused.wait()
             access.error = None
             await notices.wait(Reconnected)
 

@@ -57,11 +57,7 @@ class Talk:
 
     async def cut(self) -> Subscribe:
         """Break the connection and wait for the subscribe on the next one."""
-        count = len(self.port.peers)
-        self.peer.transport.abort()
-        while len(self.port.peers) == count:
-            await asyncio.sleep(0.001)
-        return await self.peer.next(Subscribe)
+        return await (await self.port.cut()).next(Subscribe)
 
 
 @contextlib.asynccontextmanager

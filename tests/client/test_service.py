@@ -137,9 +137,11 @@ def test_a_service_is_provided_again_after_a_reconnect_and_old_answers_are_not_s
     async def test():
         notices, gate = Notices(), asyncio.get_running_loop().create_future()
         begun: list[int] = []
+        running = asyncio.Event()
 
         async def handler(data: int) -> int:
             begun.append(data)
+            running.set()
             if data == 1:
                 await gate
             return data
@@ -147,18 +149,12 @@ def test_a_service_is_provided_again_after_a_reconnect_and_old_answers_are_not_s
         async with serving(notices) as (port, client):
             await provided(port, client, handler, concurrency=1)
             port.peer.say(call("old", b"1"), call("waits", b"3"))
-            while not client._services.busy:
-                await asyncio.sleep(0.001)
-            peers = len(port.peers)
-            port.peer.transport.abort()
-            while len(port.peers) == peers:
-                await asyncio.sleep(0.001)
+            await running.wait()
+            await port.cut()
             op = await port.peer.next(Provide)
             port.peer.answer(op)
             await notices.wait(Reconnected)
             gate.set_result(None)
-            while client._services.busy:
-                await asyncio.sleep(0.001)
             port.peer.say(call("new", b"2"))
             assert await answer(port) == ("new", b"2", None)
             # What waited for a handler is not even begun: whoever asked has been told.
@@ -173,10 +169,7 @@ def test_a_service_that_is_refused_after_a_reconnect_is_told(run):
         notices = Notices()
         async with serving(notices) as (port, client):
             await provided(port, client, lambda data: data)
-            peers = len(port.peers)
-            port.peer.transport.abort()
-            while len(port.peers) == peers:
-                await asyncio.sleep(0.001)
+            await port.cut()
             op = await port.peer.next(Provide)
             port.peer.answer(op, ok=False, error="forbidden", reason="no more")
             assert (await notices.wait(Stopped)).address == SERVICE
@@ -189,17 +182,17 @@ def test_a_service_that_is_refused_after_a_reconnect_is_told(run):
 
 def test_closing_withdraws_and_lets_what_runs_finish(run):
     async def test():
-        gate = asyncio.get_running_loop().create_future()
+        gate, running = asyncio.get_running_loop().create_future(), asyncio.Event()
 
         async def handler(data: int) -> int:
+            running.set()
             await gate
             return data
 
         async with serving(close_timeout_s=10) as (port, client):
             await provided(port, client, handler)
             port.peer.say(call("r1"))
-            while not client._services.busy:
-                await asyncio.sleep(0.001)
+            await running.wait()
             closing = asyncio.create_task(client.close())
             op = await port.peer.next(Unprovide)
             # Handed over before the hub knew.
@@ -218,9 +211,10 @@ def test_closing_withdraws_and_lets_what_runs_finish(run):
 
 def test_closing_does_not_wait_for_a_handler_for_ever(run):
     async def test():
-        cancelled = asyncio.Event()
+        running, cancelled = asyncio.Event(), asyncio.Event()
 
         async def handler(data: int) -> None:
+            running.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -230,8 +224,7 @@ def test_closing_does_not_wait_for_a_handler_for_ever(run):
         async with serving(close_timeout_s=0.05) as (port, client):
             await provided(port, client, handler)
             port.peer.say(call("r1"))
-            while not client._services.busy:
-                await asyncio.sleep(0.001)
+            await running.wait()
             await closed(port, client)
             assert cancelled.is_set()
 
@@ -255,9 +248,8 @@ def test_a_draining_hub_is_left_once_its_requests_are_answered(run):
             gate.set_result(None)
             assert await answer(port) == ("r1", b"1", None)
             await first.gone
-            while port.peer is first:
-                await asyncio.sleep(0.001)
-            port.peer.answer(await port.peer.next(Provide))
+            second = await port.connected(2)
+            second.answer(await second.next(Provide))
             await notices.wait(Reconnected)
             await closed(port, client)
 

@@ -81,37 +81,33 @@ def test_fragments_with_a_ping_between_make_one_message(run):
 
 def test_a_close_frame_is_answered_and_its_code_decides(run):
     async def test():
-        codes = []
+        codes: asyncio.Queue[int | None] = asyncio.Queue()
 
         async def script(socket: ServerConnection) -> None:
             await socket.close(4003, "revoked")
-            codes.append(socket.close_code)
+            codes.put_nowait(socket.close_code)
 
         async with foreign(script) as url, connect(url, as_="user:a") as alice:
             with pytest.raises(ConnectionClosed) as caught:
                 await alice.receive()
             assert (caught.value.code, caught.value.reason) == (4003, "revoked")
-            while not codes:
-                await asyncio.sleep(0.001)
-            assert codes == [4003]
+            assert await codes.get() == 4003
 
     run(test())
 
 
 def test_closing_the_client_says_goodbye_with_1000(run):
     async def test():
-        seen: list[Any] = []
+        seen: asyncio.Queue[int | None] = asyncio.Queue()
 
         async def script(socket: ServerConnection) -> None:
             await socket.wait_closed()
-            seen.append(socket.close_code)
+            seen.put_nowait(socket.close_code)
 
         async with foreign(script) as url:
             async with connect(url, as_="user:a"):
                 pass
-            while not seen:
-                await asyncio.sleep(0.001)
-        assert seen == [WebSocketCloseCode.NORMAL_CLOSURE]
+            assert await seen.get() == WebSocketCloseCode.NORMAL_CLOSURE
 
     run(test())
 
