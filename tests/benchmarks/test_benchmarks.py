@@ -19,7 +19,6 @@ from benchmarks.routing import RouteLookUp
 from benchmarks.server import CHAPPE
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the load")
-needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="nodes share it")
 
 
 class Unused:
@@ -50,7 +49,6 @@ def test_a_server_that_cannot_start_is_an_error_not_a_figure(tmp_path: Path) -> 
 
 
 @needs_gcc
-@needs_redis
 def test_two_nodes_are_measured_beside_one(tmp_path: Path) -> None:
     works = [
         Work("pairs", "pairs", 10, 4, (ONE, TWO), ("packed-acknowledged",)),
@@ -68,7 +66,6 @@ def test_two_nodes_are_measured_beside_one(tmp_path: Path) -> None:
     assert (len(pairs.verdicts), len(fan.verdicts)) == (1, 2)
 
 
-@needs_redis
 def test_a_node_that_joins_a_crowd_is_ready_when_it_knows_all_of_it() -> None:
     bench = Bench(Unused(), {}, CHAPPE, quick=True, advance=lambda _: None)  # type: ignore[arg-type]
     counts = [count for count, ready_s, size in join_crowds(bench) if ready_s > 0 and size > 1]
