@@ -16,12 +16,32 @@ from chappe.errors import Overload, RequestError, Unreachable
 
 from .appserver import AppServer
 from .load import Load
-from .trio import ANSWER_S, GRACE_S, LEASE_S, SILENCE_S, Trio, until
+from .trio import (
+    ANSWER_S,
+    GRACE_S,
+    HEARTBEAT_S,
+    LEASE_S,
+    SILENCE_S,
+    WRITTEN_S,
+    Trio,
+    until,
+)
 
 
 async def knows(clients: list[Client], address: str, *, online: bool) -> bool:
     """Whether each of the clients is told that."""
     return [await client.presence(address) for client in clients] == [online] * len(clients)
+
+
+async def queue_known(queue: str, *clients: Client) -> bool:
+    """Whether the node of each client knows the queue: others than its own do a moment later."""
+    try:
+        return all([await client.presence(queue) for client in clients])
+    except Overload as error:
+        # Two nodes do not agree yet on where it lives.
+        if error.outcome_unknown:
+            raise
+        return False
 
 
 class Notices:
@@ -77,16 +97,15 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
             for client in (*stay, wanders):
                 await client.subscribe(topic)
         await lost.create("queue:killed", volatile=True)
-        await until(lambda: stay[0].presence("queue:killed"), "the queue is known")
+        await until(lambda: queue_known("queue:killed", *stay), "the queue is known")
         await stay[1].send("queue:killed", "lent")
         (lent,) = await stay[0].fetch("queue:killed", wait_s=5)
         work = await work_in_hand(stay, lost)
-        await asyncio.sleep(1.0)  # who is there is written down behind
+        await asyncio.sleep(WRITTEN_S)
         trio.nodes[2].kill()
         killed = time.monotonic()
         await asyncio.gather(*(client.close() for client in never))
-        await until(lambda: knows(stay, "user:lost", online=False), "the dead are offline")
-        assert time.monotonic() - killed < SILENCE_S
+        await offline_before(killed + SILENCE_S, stay, "user:lost")
         for client in stay:
             try:
                 await client.send("user:lost", 1)
@@ -95,6 +114,7 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
             raise AssertionError("a message to nobody was taken")
         await work()
         await until(lambda: knows(stay, "user:wanders", online=True), "who wanders is back")
+        await until(lambda: wanders.connected, "who wanders has subscribed again")
         assert await knows(stay, "user:two", online=True)
         # Topics, wherever they lived, reach all again; the queue lives on, empty.
         for n, topic in enumerate(topics):
@@ -114,9 +134,24 @@ async def a_node_is_killed(trio: Trio, app: AppServer) -> None:
         await until(lambda: knows(stay, "user:lost", online=True), "who comes back is known")
         await until(trio_is_whole(stay, lost), "the node is one of them again")
         # Nobody is told again of who was gone already, by the node that they were on.
-        await asyncio.sleep(2 * GRACE_S)
+        await asyncio.sleep(1.5 * GRACE_S)
         assert notices.take() == []
     await notices.expect("gone", *(names - nevers))
+
+
+async def offline_before(deadline: float, clients: list[Client], address: str) -> None:
+    """Wait until an address is offline for all; whoever asks after the deadline is told so.
+
+    When the answer comes says nothing: on a busy machine it waits for its turn.
+    """
+
+    async def offline() -> bool:
+        asked = time.monotonic()
+        found = await knows(clients, address, online=False)
+        assert found or asked < deadline, f"{address} is still online"
+        return found
+
+    await until(offline, f"{address} is offline")
 
 
 async def work_in_hand(stay: list[Client], dying: Client) -> Callable[[], Awaitable[None]]:
@@ -128,7 +163,7 @@ async def work_in_hand(stay: list[Client], dying: Client) -> Callable[[], Awaita
         await asyncio.Event().wait()
 
     await stay[0].create("queue:kept", volatile=True)
-    await until(lambda: dying.presence("queue:kept"), "the queue is known")
+    await until(lambda: queue_known("queue:kept", stay[1], dying), "the queue is known")
     await stay[1].send("queue:kept", "held")
     (held,) = await dying.fetch("queue:kept", wait_s=5)
     await dying.provide("service:kept", hang)
@@ -193,7 +228,7 @@ async def a_node_sleeps(trio: Trio) -> None:
         slept = time.monotonic()
         try:
             # A silent peer counts as a miss after the time limit; what it was sent is unknown.
-            await silent_peer(asking[0])
+            await silent_peer(asking[0], slept)
             await until(lambda: knows(asking, "user:sleep2", online=False), "who sleeps is offline")
             # The others go on as two.
             before = len(load.ok)
@@ -211,15 +246,18 @@ async def a_node_sleeps(trio: Trio) -> None:
         assert [client.reconnects for client in clients] == [0, 0, 0]
 
 
-async def silent_peer(client: Client) -> None:
-    """Look for nobody while one node is silent (H12)."""
+async def silent_peer(client: Client, slept: float) -> None:
+    """Look for nobody while one node is silent, since then (H12)."""
     began = time.monotonic()
     try:
         await client.send("user:nowhere", 1)
     except Unreachable:
-        waited = time.monotonic() - began
-        # It was asked, and given all the time there is; and no more than that.
-        assert 0.9 * ANSWER_S < waited < ANSWER_S + SILENCE_S
+        now = time.monotonic()
+        # It was asked, and given all the time there is; or, where a busy machine asked late, until
+        # its link was given up.
+        assert now - began > 0.9 * ANSWER_S or now - slept > SILENCE_S - HEARTBEAT_S
+        # And no more than that, however busy: a client's own patience lasts twice as long.
+        assert now - began < 2 * (ANSWER_S + SILENCE_S)
     else:
         raise AssertionError("a message to nobody was taken")
     try:
@@ -233,22 +271,20 @@ async def silent_peer(client: Client) -> None:
 
 async def the_registry_restarts(trio: Trio, restart: Callable[[], None]) -> None:
     """Links and traffic go on, and whoever comes after it is found."""
+    links = await all_links(trio)
     async with AsyncExitStack() as stack:
         clients = [await trio.client(at, f"goes-on{at}") for at in range(3)]
         load = Load(clients)
         stack.push_async_callback(load.close)
         await load.start()
         await load.goes_on()
-        links = trio.links()
-        assert len(links) == 6
         await asyncio.to_thread(restart)
         await load.goes_on(200)
         # Longer than any lease lasts: whoever was not renewed is forgotten by then.
         await asyncio.sleep(1.5 * LEASE_S)
         await load.goes_on()
-        for pair, seconds in trio.links().items():
+        for pair, seconds in (await all_links(trio)).items():
             assert seconds > links.pop(pair), f"the link of {pair} broke"
-        assert not links
         await load.stop()
         await load.holds(all_published=True)
         assert not load.refused
@@ -264,6 +300,19 @@ async def the_registry_restarts(trio: Trio, restart: Callable[[], None]) -> None
         await load.heals()
 
 
+async def all_links(trio: Trio) -> dict[tuple[str, str], float]:
+    """Wait until each node tells of its links to both others; for how long they have been up."""
+    found: dict[tuple[str, str], float] = {}
+
+    async def all_told() -> bool:
+        nonlocal found
+        found = await asyncio.to_thread(trio.links)
+        return len(found) == 6
+
+    await until(all_told, "all nodes are linked")
+    return found
+
+
 async def a_node_forgets_nobody(trio: Trio, app: AppServer) -> None:
     """All nodes die at once; who does not come back when they do is told to be gone."""
     names = ("all0", "all1", "all2")
@@ -273,7 +322,7 @@ async def a_node_forgets_nobody(trio: Trio, app: AppServer) -> None:
         for client in clients:
             stack.push_async_callback(client.close)
         await notices.expect("came", *names)
-        await asyncio.sleep(1.0)  # who is there is written down behind
+        await asyncio.sleep(WRITTEN_S)
         for node in trio.nodes:
             node.kill()
         await asyncio.gather(clients[0].close(), clients[1].close())

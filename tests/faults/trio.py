@@ -22,8 +22,11 @@ from .process import Api, NodeProcess
 HEARTBEAT_S = 1.0
 SILENCE_S = 3 * HEARTBEAT_S
 LEASE_S = 3.0
-GRACE_S = 1.0
+# Whoever is to come back within it does so on a busy machine, too.
+GRACE_S = 2.0
 ANSWER_S = 2.0
+# Who is on a node is written down behind, twice a second: several times that.
+WRITTEN_S = 2.0
 # Longer than anything here takes on a busy machine.
 PATIENCE_S = 40.0
 CONFIG = f"""
