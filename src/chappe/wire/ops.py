@@ -77,6 +77,9 @@ class Send(PayloadOp, tag="send"):
     producer: str | None = None
     seq: Int64 | None = None
     num: Int64 | None = None
+    # For a queue: the consumers that are meant, and what kind of message it is.
+    consumers: list[str] | None = None
+    type: Int64 | None = None
 
 
 class Publish(PayloadOp, tag="publish"):
@@ -122,6 +125,9 @@ class Fetch(AddressedOp, tag="fetch"):
     wait_ms: Int64 = 0
     group: str | None = None
     tags: list[str] | None = None
+    headers: dict[str, str] | None = None
+    # Who takes them, if it is to be known by a name.
+    name: str | None = None
 
 
 class Consume(AddressedOp, tag="consume"):
@@ -130,6 +136,9 @@ class Consume(AddressedOp, tag="consume"):
     credit: Int64 = 1
     group: str | None = None
     tags: list[str] | None = None
+    headers: dict[str, str] | None = None
+    # Who takes them, if it is to be known by a name.
+    name: str | None = None
 
 
 class Ack(ClientOp, tag="ack"):
@@ -139,15 +148,65 @@ class Ack(ClientOp, tag="ack"):
 
 
 class Nack(ClientOp, tag="nack"):
-    """Hand a queue's message back."""
+    """Hand a queue's message back; with a delay, not to be tried again before that."""
 
     message: str | Int64 = ""
+    delay_ms: Int64 | None = None
 
 
 class Cancel(ClientOp, tag="cancel"):
-    """Take back a delayed message."""
+    """Take back a delayed message; without `to`, one that this session sent."""
 
     message: str | Int64 = ""
+    to: str = ""
+
+
+class Register(AddressedOp, tag="register"):
+    """Be a consumer of a queue by a name; without a group, one that shares with nobody.
+
+    It begins with all that is there, or with what is sent from now on.
+    """
+
+    name: str = ""
+    group: str | None = None
+    tags: list[str] | None = None
+    headers: dict[str, str] | None = None
+    new: bool = False
+
+
+class Unregister(AddressedOp, tag="unregister"):
+    """Be a consumer no more; without a name the whole group is given up."""
+
+    name: str = ""
+    group: str | None = None
+
+
+class Inspect(AddressedOp, tag="inspect"):
+    """Ask a queue for its figures; or, with `n`, to show messages without taking them.
+
+    `lane` is one of its lanes; `dead` and `delayed` show those instead. `after` is the place to go
+    on from, as the answer before it said; `reverse` shows the newest first.
+    """
+
+    n: Int64 = 0
+    lane: Int64 | None = None
+    after: Int64 | None = None
+    reverse: bool = False
+    dead: bool = False
+    delayed: bool = False
+
+
+class Letters(AddressedOp, tag="letters"):
+    """Deal with dead letters: `replay` or `purge` these, or all of them."""
+
+    do: str = ""
+    messages: list[str | Int64] | None = None
+
+
+class Promote(ClientOp, tag="promote"):
+    """Make this node the master of a broker's queues; for administrators."""
+
+    broker: str = ""
 
 
 class Avatar(ClientOp, tag="avatar"):
@@ -198,6 +257,14 @@ class Create(AddressedOp, tag="create"):
     bytes_max: Int64 | None = None
     ack_timeout_s: float | None = None
     attempts_max: Int64 | None = None
+    lanes: Int64 | None = None
+    retry_s: float | None = None
+    retry_max_s: float | None = None
+    ordered: bool | None = None
+    consumers: list[str] | None = None
+    await_s: float | None = None
+    push_interval_s: float | None = None
+    expire_s: float | None = None
 
 
 class Delete(AddressedOp, tag="delete"):
@@ -229,6 +296,9 @@ class Reply(Op, tag="reply"):
     recovered: bool | None = None
     # Of a fetch: how many messages it brought.
     n: Int64 | None = None
+    # Of a send to a queue: the sender's own number. Of a create: the lanes the queue has.
+    num: Int64 | None = None
+    lanes: list[Int64] | None = None
 
 
 class Delivery(Op, tag="message"):
@@ -242,6 +312,14 @@ class Delivery(Op, tag="message"):
     data64: str | None = None
     # Its place in the topic's history; 0 where there is none.
     offset: Int64 = 0
+    # Of a queue's message: what its sender said of it, and how often it was handed out.
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    tags: list[str] | None = None
+    num: Int64 | None = None
+    type: Int64 | None = None
+    group: str | None = None
+    attempt: Int64 = 1
 
 
 class Error(Op, tag="error"):
@@ -314,6 +392,11 @@ CODES: dict[type[Op], int] = {
     Unprovide: 20,
     Create: 21,
     Delete: 22,
+    Register: 23,
+    Unregister: 24,
+    Inspect: 25,
+    Letters: 26,
+    Promote: 27,
     Reply: 32,
     Delivery: DELIVERY,
     Error: 34,

@@ -1,0 +1,365 @@
+"""State: what the records of one queue say, taken one after the other.
+
+Per group and lane, what is done is told by a mark and what is open below it:
+
+    seq  1  2  3  4  5  6  7  8  9 10 11 12        mark = 9, open = {3, 6, 8, 9}
+         .  .  o  .  .  o  .  o  o |                . done, o open, above the mark: not begun
+
+Marks move ahead of what is handed out, in blocks, so that a crash may count one attempt too many
+and never one too few. Of what is open the number of attempts is 1, unless it is written down.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from chappe.errors import StorageError
+from chappe.queues.options import QueueLimits, QueueOptions
+from chappe.queues.record import (
+    DEAD_GROUP,
+    DEAD_LANE,
+    DELAY_GROUP,
+    DELAY_LANE,
+    Done,
+    Made,
+    Record,
+    Registered,
+    Snapshot,
+    Stored,
+    Tried,
+    Unregistered,
+)
+
+_encode = msgspec.msgpack.encode
+
+
+class Progress:
+    """How far one group is in one lane."""
+
+    __slots__ = ("attempts", "mark", "open")
+
+    def __init__(self, mark: int = 0) -> None:
+        self.mark = mark
+        self.open: set[int] = set()
+        self.attempts: dict[int, int] = {}
+
+    @property
+    def low(self) -> int:
+        """All up to here is done."""
+        return min(self.open) - 1 if self.open else self.mark
+
+    def lag(self, head: int) -> int:
+        """How many messages of a lane it is not done with."""
+        return head - self.mark + len(self.open)
+
+    def is_done(self, seq: int) -> bool:
+        """Whether it is done with a message."""
+        return seq <= self.mark and seq not in self.open
+
+    def advance(self, mark: int) -> None:
+        """All up to there may be handed out from now on."""
+        if mark > self.mark:
+            self.open.update(range(self.mark + 1, mark + 1))
+            self.mark = mark
+
+    def finish(self, first: int, last: int) -> None:
+        """It is done with these."""
+        if last > self.mark:
+            self.open.update(range(self.mark + 1, first))
+            self.mark = last
+        if first == last:
+            self.open.discard(first)
+            self.attempts.pop(first, None)
+            return
+        done = range(first, last + 1)
+        self.open.difference_update(done)
+        for seq in [seq for seq in self.attempts if first <= seq <= last]:
+            del self.attempts[seq]
+
+
+class GroupState:
+    """A group: who belongs to it, what it wants, and how far it is in each lane."""
+
+    __slots__ = (
+        "bytes",
+        "consumers",
+        "expected",
+        "headers",
+        "name",
+        "progress",
+        "since_ms",
+        "tags",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tags: list[str] | None = None
+        self.headers: dict[str, str] | None = None
+        self.consumers: dict[str, None] = {}
+        self.since_ms = 0
+        self.expected = False
+        # Of what it is not done with.
+        self.bytes = 0
+        self.progress: dict[int, Progress] = {}
+
+    def at(self, lane: int) -> Progress:
+        """How far it is in a lane."""
+        progress = self.progress.get(lane)
+        if progress is None:
+            progress = self.progress[lane] = Progress()
+        return progress
+
+
+class QueueState:
+    """All that is known of one queue."""
+
+    def __init__(self, number: int, app: str, address: str, options: QueueOptions) -> None:
+        self.number = number
+        self.app = app
+        self.address = address
+        self.options = options
+        # The last seq of each lane; the queue's own lanes in the order they were given to it.
+        self.heads: dict[int, int] = {DEAD_LANE: 0, DELAY_LANE: 0}
+        self.lanes: list[int] = []
+        self.groups: dict[str, GroupState] = {
+            name: GroupState(name) for name in (DEAD_GROUP, DELAY_GROUP)
+        }
+        # Bytes that wait while no group is there.
+        self.bytes = 0
+        # Delayed messages by their seq in the delay lane: when they are due, and their id.
+        self.delayed: dict[int, tuple[int, int]] = {}
+        self.delayed_seqs: dict[int, int] = {}
+        # The last numbers of each producer, and the ids they were given.
+        self.producers: OrderedDict[str, OrderedDict[int, int]] = OrderedDict()
+
+    def readers(self) -> Iterator[GroupState]:
+        """The groups that take messages, those named and not yet there among them."""
+        return (group for name, group in self.groups.items() if not name.startswith("!"))
+
+    def depth(self) -> int:
+        """How many messages wait or are in hand, as the slowest group sees it."""
+        lags = [
+            sum(group.at(lane).lag(self.heads[lane]) for lane in self.lanes)
+            for group in self.readers()
+        ]
+        return max(lags, default=sum(self.heads[lane] for lane in self.lanes))
+
+    def waiting_bytes(self) -> int:
+        """The bytes of what waits or is in hand, as the slowest group sees it."""
+        return max((group.bytes for group in self.readers()), default=self.bytes)
+
+    def low(self, lane: int) -> int:
+        """Every group is done with all of a lane up to here."""
+        if lane in (DEAD_LANE, DELAY_LANE):
+            return self.groups[DEAD_GROUP if lane == DEAD_LANE else DELAY_GROUP].at(lane).low
+        return min((group.at(lane).low for group in self.readers()), default=0)
+
+    def apply(self, record: Record, limits: QueueLimits) -> None:
+        """Take one record more."""
+        kind = type(record)
+        if kind is Stored:
+            self.stored(record, limits)  # type: ignore[arg-type]
+        elif kind is Done:
+            self.done(record)  # type: ignore[arg-type]
+        elif kind is Tried:
+            self._tried(record)  # type: ignore[arg-type]
+        elif isinstance(record, Registered):
+            self._registered(record)
+        elif isinstance(record, Unregistered):
+            self._unregistered(record)
+        elif isinstance(record, Made):
+            self.options = record.options
+            for lane in record.lanes:
+                if lane not in self.heads:
+                    self.heads[lane] = 0
+                    self.lanes.append(lane)
+        else:
+            raise StorageError(f"{type(record).__name__}: not a record of a queue's life")
+
+    def stored(self, record: Stored, limits: QueueLimits) -> None:
+        """A message has its place."""
+        lane, seq = record.lane, record.seq
+        self.heads[lane] = seq
+        if record.producer is not None and record.producer_seq is not None:
+            self._remember(record.producer, record.producer_seq, record.id, limits)
+        if lane > 0:
+            size = len(record.payload)
+            self.bytes += size
+            for group in self.groups.values():
+                if group.expected:
+                    self._await(group, record, size)
+                else:
+                    group.bytes += size
+        elif lane == DELAY_LANE:
+            self.groups[DELAY_GROUP].at(lane).advance(seq)
+            self._delay(seq, record.due_ms or 0, record.id)
+        else:
+            self.groups[DEAD_GROUP].at(lane).advance(seq)
+
+    @staticmethod
+    def _await(group: GroupState, record: Stored, size: int) -> None:
+        """Keep for a group that has not come what names it; it passes over the rest."""
+        progress = group.at(record.lane)
+        if group.name in (record.consumers or ()):
+            progress.advance(record.seq)
+            progress.attempts[record.seq] = 0
+            group.bytes += size
+        else:
+            progress.mark = record.seq
+
+    def done(self, record: Done) -> None:
+        """A group is done with some."""
+        group = self.groups.get(record.group)
+        if group is None:
+            return
+        ranges, progress = record.ranges, group.at(record.lane)
+        for at in range(0, len(ranges), 2):
+            progress.finish(ranges[at], ranges[at + 1])
+        group.bytes = max(0, group.bytes - record.bytes)
+        if record.group == DELAY_GROUP:
+            for at in range(0, len(ranges), 2):
+                for seq in range(ranges[at], ranges[at + 1] + 1):
+                    _, message = self.delayed.pop(seq, (0, 0))
+                    self.delayed_seqs.pop(message, None)
+
+    def _delay(self, seq: int, due_ms: int, message: int) -> None:
+        self.delayed[seq] = (due_ms, message)
+        self.delayed_seqs[message] = seq
+
+    def _tried(self, record: Tried) -> None:
+        group = self.groups.get(record.group)
+        if group is None:
+            return
+        progress = group.at(record.lane)
+        if record.attempts == 0:
+            progress.advance(record.seq)
+        elif record.seq in progress.open:
+            progress.attempts[record.seq] = record.attempts
+
+    def _registered(self, record: Registered) -> None:
+        group = self.groups.get(record.group)
+        if group is None:
+            group = self.groups[record.group] = GroupState(record.group)
+            group.since_ms = record.since_ms
+            group.expected = record.expected
+            others = [one for one in self.readers() if one is not group and not one.expected]
+            for lane in self.lanes:
+                fresh = record.new or record.expected
+                low = self.heads[lane] if fresh else self._oldest(lane, others)
+                group.progress[lane] = Progress(low)
+            if not (record.new or record.expected):
+                group.bytes = max((one.bytes for one in others), default=self.bytes)
+        if not record.expected:
+            group.expected = False
+            group.tags = record.tags
+            group.headers = record.headers
+            if record.consumer:
+                group.consumers[record.consumer] = None
+
+    @staticmethod
+    def _oldest(lane: int, others: list[GroupState]) -> int:
+        return min((group.at(lane).low for group in others), default=0)
+
+    def _unregistered(self, record: Unregistered) -> None:
+        group = self.groups.get(record.group)
+        if group is not None and record.consumer:
+            group.consumers.pop(record.consumer, None)
+        elif group is not None:
+            others = [one for one in self.readers() if one is not group]
+            if not others:
+                self.bytes = group.bytes
+            del self.groups[record.group]
+
+    def known(self, producer: str, seq: int) -> int | None:
+        """The id that a producer's message was given when it came before."""
+        seen = self.producers.get(producer)
+        return None if seen is None else seen.get(seq)
+
+    def _remember(self, producer: str, seq: int, id: int, limits: QueueLimits) -> None:
+        seen = self.producers.get(producer)
+        if seen is None:
+            seen = self.producers[producer] = OrderedDict()
+            if len(self.producers) > limits.producers_max:
+                self.producers.popitem(last=False)
+        else:
+            self.producers.move_to_end(producer)
+        seen[seq] = id
+        if len(seen) > limits.producer_window:
+            seen.popitem(last=False)
+
+    def snapshot(self) -> Snapshot:
+        """The whole state as one record."""
+        groups: list[Any] = [
+            [
+                group.name,
+                group.tags,
+                group.headers,
+                list(group.consumers),
+                group.since_ms,
+                group.expected,
+                group.bytes,
+                [
+                    [lane, at.mark, _ranges(sorted(at.open)), list(at.attempts.items())]
+                    for lane, at in group.progress.items()
+                ],
+            ]
+            for group in self.groups.values()
+        ]
+        producers = [[name, list(seen.items())] for name, seen in self.producers.items()]
+        delayed = [[seq, due_ms, message] for seq, (due_ms, message) in self.delayed.items()]
+        heads = list(self.heads.items())
+        state = [heads, self.lanes, groups, self.bytes, delayed, producers]
+        return Snapshot(
+            self.number, self.app, self.address, self.options, msgspec.Raw(_encode(state))
+        )
+
+    @classmethod
+    def restore(cls, record: Snapshot) -> QueueState:
+        """The state that a snapshot tells; raises StorageError."""
+        state = cls(record.queue, record.app, record.address, record.options)
+        try:
+            heads, lanes, groups, waiting, delayed, producers = msgspec.msgpack.decode(record.state)
+            state.heads = dict(heads)
+            state.lanes = lanes
+            state.bytes = waiting
+            state.groups = {group[0]: _group(group) for group in groups}
+            for entry in delayed:
+                state._delay(*entry)
+            for name, seen in producers:
+                state.producers[name] = OrderedDict(seen)
+        except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+            raise StorageError(
+                f"the snapshot of {record.address} cannot be read: {error}"
+            ) from None
+        return state
+
+
+def _group(values: list[Any]) -> GroupState:
+    group = GroupState(values[0])
+    _, group.tags, group.headers, names, group.since_ms, group.expected, group.bytes, lanes = values
+    group.consumers = dict.fromkeys(names)
+    for lane, mark, ranges, attempts in lanes:
+        progress = group.progress[lane] = Progress(mark)
+        for at in range(0, len(ranges), 2):
+            progress.open.update(range(ranges[at], ranges[at + 1] + 1))
+        progress.attempts = dict(attempts)
+    return group
+
+
+def ranges_of(seqs: list[int]) -> list[int]:
+    """Ascending numbers as pairs of first and last."""
+    return _ranges(seqs)
+
+
+def _ranges(seqs: list[int]) -> list[int]:
+    ranges: list[int] = []
+    for seq in seqs:
+        if ranges and seq == ranges[-1] + 1:
+            ranges[-1] = seq
+        else:
+            ranges += [seq, seq]
+    return ranges
