@@ -14,7 +14,8 @@ from .appserver import AppServer
 from .conftest import StartNode
 from .process import Api, NodeProcess
 
-GRACE_S = 0.5
+# Enough to close a connection and open another on a busy machine.
+GRACE_S = 1.5
 CONFIG = """
 drain_s = 1.0
 workers = {workers}

@@ -19,6 +19,8 @@ CONFIG = """
 connections = 3
 [hub.quotas.chatty]
 messages_per_s = 20
+[hub.quotas.terse]
+messages_per_s = 2
 [hub.quotas.bulky]
 bytes_per_s = 100000
 """
@@ -104,7 +106,7 @@ def test_list_of_receivers_counts_each(node: NodeProcess) -> None:
 
 
 def test_quota_holds_over_http(node: NodeProcess, api: Api) -> None:
-    body = json.dumps({"as": "user:http", "app": "chatty", "to": "topic:a", "data": 1}).encode()
+    body = json.dumps({"as": "user:http", "app": "terse", "to": "topic:a", "data": 1}).encode()
     statuses = [api.request("POST", "/v1/publish", body)[0] for _ in range(100)]
     assert set(statuses) == {200, 503}
 

@@ -18,6 +18,7 @@ CONFIG = """
 handshake_timeout_s = 1.0
 [hub]
 heartbeat_s = 0.5
+heartbeats_missed_max = 20
 hello_timeout_s = 1.0
 [http]
 header_timeout_s = 1.0

@@ -70,7 +70,8 @@ def context(certificate: Path) -> ssl.SSLContext:
 @pytest.fixture(scope="module")
 def node(certificate: Path, start_node: StartNode) -> Iterator[NodeProcess]:
     node = start_node(
-        "handshake_timeout_s = 1.0\n[hub]\nhello_timeout_s = 2.0\nheartbeat_s = 0.5\n"
+        "handshake_timeout_s = 2.0\n"
+        "[hub]\nhello_timeout_s = 2.0\nheartbeat_s = 0.5\nheartbeats_missed_max = 20\n"
         f'[tls]\ncert = "{certificate}/cert.pem"\nkey = "{certificate}/key.pem"\n'
     )
     yield node
