@@ -95,8 +95,8 @@ async def show(nodes: list[ExampleNode]) -> None:
     lost = {person: person.session for person in people if places[person.address] == gone}
     print("carol's node ends without a warning")
     next(node for node in nodes if node.name == gone).process.send_signal(signal.SIGKILL)
-    while any(person.session == before for person, before in lost.items()):  # noqa: ASYNC110
-        await asyncio.sleep(0.1)  # until they have moved
+    while any(p.session == before or not p.connected for p, before in lost.items()):  # noqa: ASYNC110
+        await asyncio.sleep(0.1)  # until they have moved, and have subscribed again
     await bob.publish("topic:news", "and then there were two")
     for person in people:
         print(person.address, "got:", (await person.receive()).data)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,13 @@ def pair(
         yield left, right
 
 
+def shown_by(node: Served) -> dict[str, Any]:
+    """What `chappe cluster` finds when it asks that node."""
+    shown = node.run("cluster", "--json", "--as", "user:admin", "--routes", "10")
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(shown.stdout)  # type: ignore[no-any-return]
+
+
 def test_the_nodes_and_their_links_are_shown(pair: tuple[Served, Served]) -> None:
     shown = run("cluster", "--as", "user:admin", "--http", pair[0].addresses["http"])
     assert shown.returncode == 0, shown.stderr
@@ -46,9 +54,11 @@ def test_the_nodes_and_their_links_are_shown(pair: tuple[Served, Served]) -> Non
 def test_each_node_tells_of_its_own_link_and_sessions(pair: tuple[Served, Served]) -> None:
     left, right = pair
     with connect(right.addresses["websocket"], as_="user:bob"):
-        shown = run("cluster", "--json", "--as", "user:admin", "--routes", "10", "--http",
-                    left.addresses["http"])  # fmt: skip
-        found = json.loads(shown.stdout)
+        found = shown_by(left)
+        deadline = time.monotonic() + 30
+        # The other node is told of a user a moment after it came.
+        while not found["routes"] and time.monotonic() < deadline:
+            found = shown_by(left)
     nodes = {node["name"]: node for node in found["nodes"]}
     assert {name: [link["peer"] for link in node["links"]] for name, node in nodes.items()} == {
         "left": ["right"],
@@ -116,7 +126,8 @@ def test_a_node_that_is_told_to_stop_while_it_starts_does_so_at_once(
         ) as process:
             floor = tmp_path / "data" / "ids.floor"
             deadline = time.monotonic() + 30
-            while not floor.exists() and time.monotonic() < deadline:
+            while not floor.exists():
+                assert time.monotonic() < deadline
                 time.sleep(0.05)
             process.terminate()
             said, _ = process.communicate(timeout=30)
