@@ -19,7 +19,7 @@ from chappe.wire.encoding import (
 )
 from chappe.wire.ops import HUB_OPS, Error
 from chappe.wire.websocket import BINARY, TEXT, inflate
-from tests.wire.vocabulary import messages, ops, plain
+from tests.wire.vocabulary import NO_QUEUE, messages, ops, plain
 
 
 def websocket_bodies(data: bytes) -> list[tuple[int, bytes]]:
@@ -107,6 +107,7 @@ def expected(message: Message):
         "ts": message.ts_ms,
         "offset": message.offset,
         "payload": payload,
+        **NO_QUEUE,
     }
 
 

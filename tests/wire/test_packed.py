@@ -25,27 +25,33 @@ from chappe.wire.ops import (
     Error,
     Fetch,
     Hello,
+    Inspect,
     Join,
     Leave,
+    Letters,
     Nack,
     Ping,
     Pong,
     Position,
     Presence,
+    Promote,
     Provide,
     Publish,
     Reconnect,
+    Register,
     Reply,
     Request,
     Respond,
     Send,
     Subscribe,
     Unprovide,
+    Unregister,
     Unsubscribe,
 )
-from tests.wire.vocabulary import KINDS, messages, ops, plain
+from tests.wire.vocabulary import KINDS, NO_QUEUE, messages, ops, plain
 
 JSON = msgspec.Raw(b'{"a":1}')
+HALF = b"\xcb\x3f\xe0\x00\x00\x00\x00\x00\x00"
 # The format itself, as bytes: a change here is a change for every peer there is.
 GOLDEN = [
     (
@@ -75,6 +81,10 @@ GOLDEN = [
         b'\x01\x9c\x04\x03\xa7queue:q\xc4\x07{"a":1}\xc2\xa1k\x81\xa1h\xa1v\x91\xa1t\x05\xa1p\x06\x07',
     ),
     (
+        Send(id=3, to="queue:q", data=JSON, num=7, consumers=["c"], type=1),
+        b'\x01\x9e\x04\x03\xa7queue:q\xc4\x07{"a":1}\xc2\xc0\xc0\xc0\xc0\xc0\xc0\x07\x91\xa1c\x01',
+    ),
+    (
         Publish(id=4, to="topic:t", data=JSON, reliable=True),
         b'\x01\x96\x05\x04\xa7topic:t\xc4\x07{"a":1}\xc2\xc3',
     ),
@@ -89,6 +99,34 @@ GOLDEN = [
         Create(id=4, to="topic:t", anonymous=True, history=9, history_s=1.5),
         b"\x01\x96\x15\x04\xa7topic:t\xc3\x09\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00",
     ),
+    (
+        Create(
+            id=4,
+            to="queue:q",
+            volatile=False,
+            depth_max=1,
+            bytes_max=2,
+            ack_timeout_s=0.5,
+            attempts_max=16,
+            lanes=3,
+            retry_s=0.5,
+            retry_max_s=0.5,
+            ordered=True,
+            consumers=["c"],
+            await_s=0.5,
+            push_interval_s=0.5,
+            expire_s=0.5,
+        ),
+        b"\x01\xdc\x00\x13\x15\x04\xa7queue:q\xc0\xc0\xc0\xc2\x01\x02"
+        + HALF
+        + b"\x10\x03"
+        + HALF
+        + HALF
+        + b"\xc3\x91\xa1c"
+        + HALF
+        + HALF
+        + HALF,
+    ),
     (Delete(id=5, to="queue:q"), b"\x01\x93\x16\x05\xa7queue:q"),
     (Position(to="topic:t", epoch="e", offset=7), b"\x01\x94\x26\xa7topic:t\xa1e\x07"),
     (Presence(id=6, to="user:b"), b"\x01\x93\x08\x06\xa6user:b"),
@@ -102,9 +140,34 @@ GOLDEN = [
         Consume(id=10, to="queue:q", credit=5, group="g", tags=["t"]),
         b"\x01\x96\x0c\x0a\xa7queue:q\x05\xa1g\x91\xa1t",
     ),
+    (
+        Fetch(id=9, to="queue:q", headers={"h": "v"}, name="c"),
+        b"\x01\x99\x0b\x09\xa7queue:q\x01\x00\xc0\xc0\x81\xa1h\xa1v\xa1c",
+    ),
+    (
+        Consume(id=10, to="queue:q", headers={"h": "v"}, name="c"),
+        b"\x01\x98\x0c\x0a\xa7queue:q\x01\xc0\xc0\x81\xa1h\xa1v\xa1c",
+    ),
     (Ack(message=12), b"\x01\x93\x0d\xc0\x0c"),
     (Nack(id=1, message="m0a"), b"\x01\x93\x0e\x01\xa3m0a"),
+    (Nack(id=1, message=5, delay_ms=9), b"\x01\x94\x0e\x01\x05\x09"),
     (Cancel(message=2**40), b"\x01\x93\x0f\xc0\xcf\x00\x00\x01\x00\x00\x00\x00\x00"),
+    (Cancel(id=1, message=5, to="queue:q"), b"\x01\x94\x0f\x01\x05\xa7queue:q"),
+    (
+        Register(id=1, to="queue:q", name="c", group="g", tags=["t"], headers={"h": "v"}, new=True),
+        b"\x01\x98\x17\x01\xa7queue:q\xa1c\xa1g\x91\xa1t\x81\xa1h\xa1v\xc3",
+    ),
+    (Unregister(id=1, to="queue:q", name="c", group="g"), b"\x01\x95\x18\x01\xa7queue:q\xa1c\xa1g"),
+    (Inspect(id=1, to="queue:q"), b"\x01\x93\x19\x01\xa7queue:q"),
+    (
+        Inspect(id=1, to="queue:q", n=2, lane=3, after=4, reverse=True, dead=True, delayed=True),
+        b"\x01\x99\x19\x01\xa7queue:q\x02\x03\x04\xc3\xc3\xc3",
+    ),
+    (
+        Letters(id=1, to="queue:q", do="replay", messages=[5, "m"]),
+        b"\x01\x95\x1a\x01\xa7queue:q\xa6replay\x92\x05\xa1m",
+    ),
+    (Promote(id=1, broker="node-a"), b"\x01\x93\x1b\x01\xa6node-a"),
     (
         Avatar(id=1, do="add", avatar="avatar:x", user="user:b"),
         b"\x01\x95\x10\x01\xa3add\xa8avatar:x\xa6user:b",
@@ -135,6 +198,29 @@ GOLDEN = [
     (
         Delivery(message=9, from_="user:a", to="user:b", ts=3, data64="AP8="),
         b"\x01\x97\x21\x09\xa6user:a\xa6user:b\x03\xc4\x02\x00\xff\xc3",
+    ),
+    (
+        Reply(id=1, ok=True, n=2, num=7, lanes=[1, 2]),
+        b"\x01\xdc\x00\x16\x20\x01\xc3\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc2"
+        b"\xc0\xc0\xc0\xc0\x02\x07\x92\x01\x02",
+    ),
+    (
+        Delivery(
+            message=9,
+            from_="user:a",
+            to="queue:q",
+            ts=3,
+            data=JSON,
+            key="k",
+            headers={"h": "v"},
+            tags=["t"],
+            num=7,
+            type=1,
+            group="g",
+            attempt=2,
+        ),
+        b'\x01\x9f\x21\x09\xa6user:a\xa7queue:q\x03\xc4\x07{"a":1}\xc2\x00'
+        b"\xa1k\x81\xa1h\xa1v\x91\xa1t\x07\x01\xa1g\x02",
     ),
     (Error(error="protocol", reason="r"), b"\x01\x93\x22\xa8protocol\xa1r"),
     (Dropped(n=3), b"\x01\x92\x23\x03"),
@@ -172,6 +258,11 @@ def test_the_codes_are_fixed():
         "Unprovide": 20,
         "Create": 21,
         "Delete": 22,
+        "Register": 23,
+        "Unregister": 24,
+        "Inspect": 25,
+        "Letters": 26,
+        "Promote": 27,
         "Reply": 32,
         "Delivery": 33,
         "Error": 34,
@@ -349,6 +440,7 @@ def test_a_message_reads_as_the_general_encoder_would_write_it(message):
         "ts": message.ts_ms,
         "offset": message.offset,
         "payload": (message.payload, message.binary),
+        **NO_QUEUE,
     }
 
 

@@ -11,7 +11,22 @@ from hypothesis import strategies as st
 from chappe.errors import RemoteProtocolError
 from chappe.message import Message
 from chappe.wire import text
-from chappe.wire.ops import CLIENT_OPS, HUB_OPS, Delivery, Reply
+from chappe.wire.ops import (
+    CLIENT_OPS,
+    HUB_OPS,
+    Cancel,
+    Consume,
+    Delivery,
+    Fetch,
+    Inspect,
+    Letters,
+    Nack,
+    Promote,
+    Register,
+    Reply,
+    Send,
+    Unregister,
+)
 from tests.wire.vocabulary import KINDS, messages, ops, plain
 
 
@@ -123,6 +138,89 @@ def test_fields_of_a_later_version_are_passed_over():
 
 def test_the_last_of_two_equal_keys_counts():
     assert text.decode_client_op(b'{"op":"ping","id":1,"id":2}').id == 2
+
+
+# As the reference shows them: what clients in other languages write and read.
+QUEUE_OPS = [
+    (
+        Send(
+            id=2,
+            to="queue:q",
+            data=msgspec.Raw(b"1"),
+            key="k",
+            headers={"h": "v"},
+            tags=["t"],
+            delay_ms=5,
+            producer="p",
+            seq=6,
+            num=7,
+            consumers=["c"],
+            type=1,
+        ),
+        b'{"op":"send","id":2,"to":"queue:q","data":1,"key":"k","headers":{"h":"v"},"tags":["t"],'
+        b'"delay_ms":5,"producer":"p","seq":6,"num":7,"consumers":["c"],"type":1}',
+    ),
+    (
+        Fetch(id=3, to="queue:q", group="g", headers={"h": "v"}, name="c"),
+        b'{"op":"fetch","id":3,"to":"queue:q","group":"g","headers":{"h":"v"},"name":"c"}',
+    ),
+    (
+        Consume(id=3, to="queue:q", credit=9, tags=["t"], name="c"),
+        b'{"op":"consume","id":3,"to":"queue:q","credit":9,"tags":["t"],"name":"c"}',
+    ),
+    (Nack(message="5", delay_ms=100), b'{"op":"nack","message":"5","delay_ms":100}'),
+    (
+        Cancel(id=4, message="5", to="queue:q"),
+        b'{"op":"cancel","id":4,"message":"5","to":"queue:q"}',
+    ),
+    (
+        Register(id=5, to="queue:q", name="c", group="g", tags=["t"], headers={"h": "v"}, new=True),
+        b'{"op":"register","id":5,"to":"queue:q","name":"c","group":"g","tags":["t"],'
+        b'"headers":{"h":"v"},"new":true}',
+    ),
+    (
+        Unregister(id=6, to="queue:q", group="g"),
+        b'{"op":"unregister","id":6,"to":"queue:q","group":"g"}',
+    ),
+    (
+        Inspect(id=7, to="queue:q", n=9, lane=1, after=4, reverse=True, dead=True),
+        b'{"op":"inspect","id":7,"to":"queue:q","n":9,"lane":1,"after":4,"reverse":true,"dead":true}',
+    ),
+    (
+        Letters(id=8, to="queue:q", do="purge", messages=["5"]),
+        b'{"op":"letters","id":8,"to":"queue:q","do":"purge","messages":["5"]}',
+    ),
+    (Promote(id=9, broker="node-a"), b'{"op":"promote","id":9,"broker":"node-a"}'),
+    (
+        Reply(id=2, ok=True, message="5", num=7),
+        b'{"op":"reply","id":2,"ok":true,"message":"5","num":7}',
+    ),
+    (Reply(id=1, ok=True, lanes=[1, 4]), b'{"op":"reply","id":1,"ok":true,"lanes":[1,4]}'),
+    (
+        Delivery(
+            message="5",
+            from_="user:a",
+            to="queue:q",
+            ts=3,
+            data=msgspec.Raw(b"1"),
+            key="k",
+            headers={"h": "v"},
+            tags=["t"],
+            num=7,
+            type=1,
+            group="g",
+            attempt=2,
+        ),
+        b'{"op":"message","message":"5","from":"user:a","to":"queue:q","ts":3,"data":1,"key":"k",'
+        b'"headers":{"h":"v"},"tags":["t"],"num":7,"type":1,"group":"g","attempt":2}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("op", "data"), QUEUE_OPS, ids=lambda value: type(value).__name__)
+def test_what_is_said_of_queues_is_fixed(op, data):  # Q13
+    assert text.encode_op(op) == data
+    assert plain(decode(data, type(op))) == plain(op)
 
 
 @given(messages)

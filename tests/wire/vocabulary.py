@@ -48,9 +48,16 @@ messages = st.builds(
     offset=st.just(0) | int64,
 )
 
+# What a delivery says of a message that did not come from a queue.
+NO_QUEUE: dict[str, Any] = {
+    **dict.fromkeys(("key", "headers", "tags", "num", "type", "group")),
+    "attempt": 1,
+}
+
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "headers": st.dictionaries(texts, texts, max_size=3),
-    "tags": st.lists(texts, max_size=3),
+    **dict.fromkeys(("tags", "consumers"), st.lists(texts, max_size=3)),
+    "messages": st.lists(texts | int64, max_size=3),
     "message": texts | int64,
     "ok": st.booleans(),
     "reliable": st.booleans(),
@@ -59,8 +66,12 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("id", "v", "n", "wait_ms", "credit", "ts", "after_ms", "code"), int64),
     **dict.fromkeys(("delay_ms", "seq", "num", "nodes", "offset", "timeout_ms"), int64),
     **dict.fromkeys(("history", "depth_max", "bytes_max", "attempts_max"), int64),
+    **dict.fromkeys(("type", "attempt", "lane", "after", "lanes"), int64),
     **dict.fromkeys(("recovered", "idempotent", "anonymous", "volatile"), st.booleans()),
-    **dict.fromkeys(("history_s", "ack_timeout_s"), st.floats(0, 1e6)),
+    **dict.fromkeys(("ordered", "new", "reverse", "dead", "delayed"), st.booleans()),
+    **dict.fromkeys(("history_s", "ack_timeout_s", "retry_s"), st.floats(0, 1e6)),
+    **dict.fromkeys(("retry_max_s", "await_s", "push_interval_s"), st.floats(0, 1e6)),
+    "expire_s": st.floats(0, 1e6),
     "verdicts": st.dictionaries(texts, texts, max_size=3),
 }
 
@@ -71,6 +82,8 @@ def _field(op: type[Op], name: str) -> st.SearchStrategy[Any]:
         return texts | st.lists(texts, max_size=3)
     if op is Reply and name == "id":
         return int64
+    if op is Reply and name == "lanes":
+        return st.none() | st.lists(int64, max_size=3)
     values = _FIELDS.get(name, texts)
     return st.none() | values if default is None else values
 
