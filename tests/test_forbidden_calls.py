@@ -80,6 +80,9 @@ OWNERS = {
     "chappe/blocking/handler.py": {"concurrent.futures.", "run_in_executor"},
     # The one thread that waits for the disk.
     "chappe/store/sqlite.py": {"threading."},
+    # The threads that wait for a journal's disk, and its files.
+    "chappe/log/disk.py": {"threading."},
+    "chappe/log/fs.py": {"os.open"},
 }
 # The layers above the core: they wire the real machine to it.
 OUTSIDE = ("chappe/node/", "chappe/cli/")

@@ -1,0 +1,1 @@
+"""The journal: an append-only sequence of checked batches in segment files."""

@@ -1,0 +1,58 @@
+"""Epochs: which master wrote from where on, kept beside the segments."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chappe.errors import StorageError
+from chappe.log.fs import Fs
+from chappe.log.segment import unwrap_index, wrap_index
+
+# Each is one promotion; of older ones no replica has anything left to compare.
+EPOCHS_MAX = 256
+EPOCHS = "epochs"
+
+
+class Epochs:
+    """The epochs of a journal with the position at which each began, oldest first."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, int]] = []
+
+    @property
+    def last(self) -> int:
+        """The epoch that the journal is in; 0 before the first."""
+        return self.all[-1][0] if self.all else 0
+
+    @property
+    def began(self) -> int:
+        """Where that epoch began."""
+        return self.all[-1][1] if self.all else 0
+
+    def begin(self, epoch: int, lsn: int) -> bool:
+        """Note that an epoch begins there; whether it is a new one."""
+        if epoch <= self.last:
+            return False
+        self.all = [*self.all, (epoch, lsn)][-EPOCHS_MAX:]
+        return True
+
+    def cut(self, lsn: int) -> None:
+        """Forget those that began at a position or after it."""
+        self.all = [(epoch, start) for epoch, start in self.all if start < lsn]
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        return wrap_index(msgspec.json.encode(self.all))
+
+    def save(self, fs: Fs, path: str) -> None:
+        """Put the file in place, blocking."""
+        fs.write(path, self.encode())
+
+    def load(self, fs: Fs, path: str) -> None:
+        """Read the file if there is one, blocking. Raises StorageError when it is damaged."""
+        if not fs.exists(path):
+            return
+        data = unwrap_index(fs.read(path, 0, fs.size(path)))
+        if data is None:
+            raise StorageError(f"{path}: damaged")
+        self.all = msgspec.json.decode(data, type=list[tuple[int, int]])

@@ -1,0 +1,47 @@
+"""Jobs: what a journal has given to its disk, counted, so that one can wait for the last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from chappe.log.disk import Disk, Done
+
+T = TypeVar("T")
+
+
+class Jobs:
+    """Runs jobs on a disk and knows how many are under way."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._waits: list[asyncio.Future[None]] = []
+        self.count = 0
+
+    def run(self, job: Callable[[], T], done: Done[T]) -> None:
+        """Run a job; `done` is told its result or its OSError. Raises Overload."""
+
+        def over(result: T | None, error: OSError | None) -> None:
+            self.count -= 1
+            try:
+                done(result, error)
+            finally:
+                if not self.count:
+                    self._wake()
+
+        self._disk.run(job, over)
+        self.count += 1
+
+    async def settled(self) -> None:
+        """Wait until nothing is under way."""
+        while self.count:
+            future = asyncio.get_running_loop().create_future()
+            self._waits.append(future)
+            await future
+
+    def _wake(self) -> None:
+        waits, self._waits = self._waits, []
+        for future in waits:
+            if not future.done():
+                future.set_result(None)

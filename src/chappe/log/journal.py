@@ -1,0 +1,417 @@
+"""A journal: one append-only log in a folder, written in groups.
+
+What is appended in one turn of the loop, and while a write is under way, makes one batch: it is
+written and synced once, off the loop. Everybody in it is told when it is committed: on the disk as
+the flush policy says and, with an acknowledger, confirmed by that.
+
+The owner folds records into its state when it appends them, so the state is ahead of the disk, and
+nothing that was accepted is taken back while the journal works (see flushing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from chappe.errors import Forbidden, Overload, StorageError
+from chappe.log.batch import Batch
+from chappe.log.cutting import cut_back
+from chappe.log.disk import Disk
+from chappe.log.epochs import EPOCHS, Epochs
+from chappe.log.flushing import Acknowledger, Flushing, Timer
+from chappe.log.fs import Fs
+from chappe.log.group import Building, Done, Group, Sealing
+from chappe.log.jobs import Jobs
+from chappe.log.options import JournalOptions
+from chappe.log.raw import check_raw
+from chappe.log.reading import Got, GotRaw, Reading
+from chappe.log.recovery import Recovery
+from chappe.log.retention import removable
+from chappe.log.segment import Damage, Segment, Segments, scan, unwrap_index, wrap_index
+from chappe.log.writer import Piece, Writer
+
+log = structlog.get_logger()
+
+DAMAGES_MAX = 1000
+
+
+class Journal:
+    """A log in a folder. `recover` comes first, then `append`; `close` at the end."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        disk: Disk,
+        reading: Disk,
+        folder: str,
+        options: JournalOptions,
+        wall_ms: Callable[[], int],
+        timer: Timer,
+        snapshot: Callable[[], list[bytes]],
+    ) -> None:
+        self.folder = folder
+        self._fs = fs
+        self._options = options
+        self._wall_ms = wall_ms
+        self._snapshot = snapshot
+        self._jobs = Jobs(disk)
+        self._segments = Segments(folder)
+        self._reading = Reading(fs, reading, self._segments, options.cache_bytes)
+        self._writer = Writer(
+            fs,
+            self._segments,
+            allocate_bytes=options.allocate_bytes,
+            reserve_bytes=options.reserve_bytes,
+        )
+        self._flushing = Flushing(
+            folder, self._writer, self._jobs, timer, options, self._close_batch, self._landed
+        )
+        self._epochs = Epochs()
+        # The owner's: what to keep in the index of a segment that is over; whom to tell of each
+        # that was sealed (path, base), once its index is written; whether one has to stay.
+        self.index: Callable[[int], bytes] | None = None
+        self.sealed: Callable[[str, int], None] | None = None
+        self.keep: Callable[[int], bool] | None = None
+        self.damages: list[Damage] = []
+        # The LSN of the batch that is being built.
+        self.end = 0
+        # Where the segment begins that it goes to; None: it begins one.
+        self._base: int | None = None
+        self._roll_bytes = options.segment_bytes
+        self._passed = 0
+        self._removing = False
+        self._open = False
+
+    @property
+    def start(self) -> int:
+        """The oldest position that is kept."""
+        return self._segments.all[0].base if self._segments.all else self.flushed
+
+    @property
+    def flushed(self) -> int:
+        """All below is on the disk, as the flush policy says."""
+        return self._flushing.flushed
+
+    @property
+    def committed(self) -> int:
+        """All below is flushed, and confirmed by the acknowledger if there is one."""
+        return self._flushing.committed
+
+    @property
+    def flushes(self) -> int:
+        """How often it was written to the disk."""
+        return self._flushing.flushes
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing can be appended any more."""
+        return self._flushing.failed
+
+    @property
+    def acknowledger(self) -> Acknowledger | None:
+        """Who confirms what is flushed; without one, it is committed at once."""
+        return self._flushing.acknowledger
+
+    @acknowledger.setter
+    def acknowledger(self, acknowledger: Acknowledger | None) -> None:
+        self._flushing.acknowledger = acknowledger
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the journal is in; 0 before the first."""
+        return self._epochs.last
+
+    @property
+    def epochs(self) -> list[tuple[int, int]]:
+        """Each epoch with the position at which it began, oldest first."""
+        return self._epochs.all
+
+    @property
+    def bases(self) -> list[int]:
+        """Where the segments begin, oldest first; all but the last are sealed."""
+        return [segment.base for segment in self._segments.all]
+
+    def recover(self) -> Iterator[Batch]:
+        """Read what has to be folded, blocking; to be exhausted before anything is appended.
+
+        Yields the batches from the newest whole snapshot on. Damage is reported in `damages` and
+        never yielded; a torn tail is cut. Raises StorageError when another process has the journal
+        open, and OSError.
+        """
+        self._writer.lock()
+        try:
+            self._epochs.load(self._fs, f"{self.folder}/{EPOCHS}")
+            recovery = Recovery(self._fs, self._segments, self._report)
+            for batch in recovery.batches():
+                self._epochs.begin(batch.epoch, batch.lsn)
+                yield batch
+            # What was reset to a master's position and got nothing yet begins there.
+            self._resume(max(recovery.base, self._epochs.began))
+            self._open = True
+        finally:
+            if not self._open:
+                self._writer.unlock()
+
+    def append(self, records: Sequence[bytes], done: Done | None, *, freeing: bool = False) -> int:
+        """Add records to the batch that is being built; returns its LSN.
+
+        `done` is called when the batch is committed, or with an error. `freeing` records are those
+        that let others go (acknowledgements): a journal that is full takes them as long as it can.
+        Raises Overload, and then nothing has changed.
+        """
+        assert records
+        size = sum(map(len, records))
+        self._flushing.check_room(size, freeing=freeing)
+        allowed = self._options.disk_bytes_max
+        if 0 < allowed < self.end - self.start + size and not freeing:
+            raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
+        if not self._flushing.building.records:
+            self._begin_batch()
+        self._flushing.add(records, size, done)
+        return self.end
+
+    def flush_soon(self) -> None:
+        """Write what waits in the loop's next turn, or when the write under way is over."""
+        self._flushing.flush_soon()
+
+    def acknowledge(self, lsn: int) -> None:
+        """Commit all below; those who waited for it are told."""
+        self._flushing.acknowledge(lsn)
+
+    def fence(self, reason: str) -> None:
+        """Refuse from now on; what waits has an unknown outcome. A higher epoch ends it."""
+        self._flushing.fence(reason)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Write in a higher epoch from now on; that ends a fence.
+
+        Raises Forbidden when the journal has seen a higher one, and Overload when the disk failed.
+        """
+        if epoch < self.epoch:
+            raise Forbidden(f"epoch {epoch} is over, this log is in {self.epoch}")
+        self._check_disk()
+        if self._epochs.begin(epoch, self.end):
+            self._flushing.failed = None
+            self._keep_epochs()
+
+    def read(self, lsn: int, got: Got) -> None:
+        """Get the batch at a position: at once when it is in memory, else later.
+
+        What cannot be read is told as Damage. Raises Overload when too many reads wait.
+        """
+        self._reading.read(lsn, got)
+
+    def raw(self, lsn: int, bytes_max: int, got: GotRaw) -> None:
+        """Get whole batches from a position on, for a replica: one at least, of one segment.
+
+        Only what is flushed is given. Raises Overload when too many reads wait.
+        """
+        self._reading.raw(lsn, bytes_max, got)
+
+    def append_raw(self, data: bytes, done: Done | None) -> list[Batch]:
+        """Add a master's batches as they are; returns them, for the owner to fold.
+
+        Raises BadRequest when they are damaged or do not fit, Forbidden when their epoch is over,
+        Overload when the disk failed or too much waits; then nothing has changed.
+        """
+        self._check_disk()
+        assert not self._flushing.building.records, "a log has one writer"
+        batches = check_raw(data, self.end, self.epoch, begins=self._base is None)
+        self._flushing.check_raw_room(len(data))
+        first = batches[0].first
+        sealing = self._roll() if first else None
+        before = self.epoch
+        for batch in batches:
+            self._epochs.begin(batch.epoch, batch.lsn)
+        if self.epoch != before:
+            self._keep_epochs()
+        piece = Piece(data, self.end if first else None)
+        self.end = batches[-1].end
+        self._flushing.add_raw(Group(piece, batches, [] if done is None else [done], sealing))
+        return batches
+
+    def trim(self, lsn: int) -> None:
+        """Let go what is below, as retention allows; to be called now and then."""
+        self._passed = max(self._passed, lsn)
+        self._retain()
+
+    def read_index(self, base: int) -> bytes | None:
+        """What `index` gave for a sealed segment, blocking; None when it is missing or damaged."""
+        path = self._segments.index_path(base)
+        if not self._fs.exists(path):
+            return None
+        return unwrap_index(self._fs.read(path, 0, self._fs.size(path)))
+
+    def write_index(self, base: int, data: bytes) -> None:
+        """Put a sealed segment's index in place, blocking."""
+        self._fs.write(self._segments.index_path(base), wrap_index(data))
+
+    def scan(self, base: int) -> Iterator[Batch]:
+        """Read all batches of one segment, blocking; damage is reported."""
+        path = self._segments.path(base)
+        for part in scan(self._fs, path, base, self._fs.size(path)):
+            if isinstance(part, Batch):
+                yield part
+            else:
+                self._report(part)
+
+    def truncate(self, lsn: int) -> int:
+        """Cut back to the last batch that ends at a position or before, blocking.
+
+        Returns the new end. Raises StorageError when something is under way or nothing that old is
+        kept.
+        """
+        self._check_idle()
+        if lsn >= self.end:
+            return self.end
+        if lsn < self.start:
+            raise StorageError(f"{self.folder}: nothing is kept before {self.start}")
+        self._writer.seal()
+        end = cut_back(self._fs, self._segments, lsn)
+        self._epochs.cut(end)
+        self._epochs.save(self._fs, f"{self.folder}/{EPOCHS}")
+        self._resume(end)
+        return end
+
+    def reset(self, lsn: int, epoch: int) -> None:
+        """Forget everything and begin at a master's segment, blocking.
+
+        Raises StorageError when something is under way.
+        """
+        self._check_idle()
+        self._writer.seal()
+        self._writer.remove(self.bases)
+        self._segments.all.clear()
+        self._epochs.all = [(epoch, lsn)]
+        self._epochs.save(self._fs, f"{self.folder}/{EPOCHS}")
+        self._resume(lsn)
+
+    async def settled(self) -> None:
+        """Wait until nothing is under way on the disk."""
+        await self._jobs.settled()
+
+    async def close(self) -> None:
+        """Write what was accepted, close the files and let others open the journal."""
+        self._flushing.flush_now()
+        await self._jobs.settled()
+        # What the acknowledger did not let through, or has not confirmed.
+        self._flushing.fence(f"{self.folder}: closed")
+        if self._open:
+            self._open = False
+            self._jobs.run(self._writer.close, self._closed)
+            await self._jobs.settled()
+
+    def _begin_batch(self) -> None:
+        """Begin a segment with the batch if it is time for one."""
+        if self._base is not None and self.end - self._base < self._roll_bytes:
+            return
+        records = self._snapshot()
+        size = sum(map(len, records))
+        if size > self._options.batch_bytes_max and self._base is not None:
+            log.warning("snapshot too large, segment goes on", folder=self.folder, bytes=size)
+            self._roll_bytes += self._options.segment_bytes
+            return
+        building = Building()
+        building.begin(records, self._roll())
+        self._flushing.begin_segment(building)
+
+    def _roll(self) -> Sealing | None:
+        """Go over to a segment that begins here; what is over gets its index when that is safe."""
+        before, self._base = self._base, self.end
+        self._roll_bytes = self._options.segment_bytes
+        if before is None or before == self.end:
+            return None
+        return Sealing(before, None if self.index is None else self.index(before))
+
+    def _close_batch(self, building: Building) -> Group:
+        group = building.close(self.end, self.epoch, self._wall_ms())
+        self.end = group.end
+        return group
+
+    def _landed(self, group: Group) -> None:
+        """A group is on the disk: it can be read, and what came before its segment sealed."""
+        if group.piece.base is not None:
+            self._segments.all.append(Segment(group.piece.base, group.piece.base))
+        segment = self._segments.all[-1]
+        segment.end, segment.ts_ms = group.end, group.batches[-1].ts_ms
+        for batch in group.batches:
+            self._reading.newest.add(batch)
+        if group.sealing is not None:
+            self._seal(group.sealing)
+
+    def _seal(self, sealing: Sealing) -> None:
+        base, index = sealing.base, sealing.index
+        path = self._segments.path(base)
+
+        def write() -> None:
+            if index is not None:
+                self.write_index(base, index)
+
+        def written(_: None, error: OSError | None) -> None:
+            if error is not None:
+                # It can be made again from the segment.
+                log.warning("index not written", segment=path, error=str(error))
+            if self.sealed is not None:
+                self.sealed(path, base)
+            self._retain()
+
+        self._jobs.run(write, written)
+
+    def _retain(self) -> None:
+        if self._removing or self._flushing.broken:
+            return
+        sealed = self._segments.all[:-1]
+        now_ms = self._wall_ms()
+        going = removable(sealed, self._passed, now_ms, self._options, self.keep)
+        if going:
+            del self._segments.all[: len(going)]
+            self._removing = True
+            bases = [segment.base for segment in going]
+            # The snapshot that stands for them has to be on the disk before they go.
+            self._jobs.run(self._writer.sync, self._flushing.synced)
+            self._jobs.run(lambda: self._writer.remove(bases), self._removed)
+
+    def _removed(self, _: None, error: OSError | None) -> None:
+        self._removing = False
+        if error is not None:
+            log.warning("segments not removed", folder=self.folder, error=str(error))
+
+    def _keep_epochs(self) -> None:
+        content = self._epochs.encode()
+        path = f"{self.folder}/{EPOCHS}"
+        self._jobs.run(lambda: self._fs.write(path, content), self._flushing.synced)
+
+    def _resume(self, empty: int) -> None:
+        """Go on after the last segment, or at a position if there is none."""
+        last = self._segments.all[-1] if self._segments.all else None
+        self._base, self.end = (None, empty) if last is None else (last.base, last.end)
+        if last is not None:
+            self._writer.open(last.base)
+        self._reading.clear()
+        self._flushing.begin(self.end, reserved=self._writer.hold_reserve())
+        self._fs.sync_dir(self.folder)
+
+    def _check_disk(self) -> None:
+        if self._flushing.broken or not self._open:
+            raise Overload(self.failed or f"{self.folder}: not open")
+
+    def _check_idle(self) -> None:
+        self._check_disk()
+        if self._jobs.count or not self._flushing.idle:
+            raise StorageError(f"{self.folder}: something is under way")
+
+    def _closed(self, _: None, error: OSError | None) -> None:
+        if error is not None:
+            log.warning("journal not closed cleanly", folder=self.folder, error=str(error))
+
+    def _report(self, damage: Damage) -> None:
+        log.warning(
+            "journal damaged",
+            segment=damage.segment,
+            offset=damage.offset,
+            end=damage.end,
+            reason=damage.reason,
+        )
+        if len(self.damages) < DAMAGES_MAX:
+            self.damages.append(damage)
