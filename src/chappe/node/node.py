@@ -121,6 +121,7 @@ class Node:
             links=self.neighbourhood.links,
             metrics=self.neighbourhood.metrics if options.dev or options.cluster.metrics else tuple,
             gather=parts.gather,
+            queues=self._queues_of,
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed
         self._ports: dict[str, int] = {}
@@ -131,6 +132,10 @@ class Node:
     def _replaced(self, by: str) -> None:
         if not self.failed.done():
             self.failed.set_result(ClusterError(f"name: another node has become {by}"))
+
+    def _queues_of(self, app: str) -> Iterator[str]:
+        """The addresses of an app's queues, wherever they live."""
+        return (record.address for record in self._directory.records(app, "queue"))
 
     def _place(self) -> Place | None:
         """The node's place in a cluster, unless it is alone; raises ConfigError."""

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from chappe.address import KINDS, NAME_BYTES_MAX
 from chappe.errors import BadRequest, RemoteProtocolError
-from chappe.wire.ops import CLIENT_OPS, Hello, Int64, Pong
+from chappe.wire.ops import CLIENT_OPS, Hello, Pong
 from chappe.wire.refusal import UNREADABLE, refusal
 from chappe.wire.websocket import check_text
 
@@ -24,8 +24,6 @@ Target = Annotated[str, Meta(extra_json_schema={"pattern": f"^({'|'.join(KINDS)}
 User = Annotated[str, Meta(extra_json_schema={"pattern": f"^(user:{_NAME})?$"})]
 App = Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"})]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-# What one request may fetch or acknowledge.
-MESSAGES_MAX = 1000
 # What a session may be asked to do between polls.
 PolledOp: Any = Union[tuple(op for op in CLIENT_OPS if op not in (Hello, Pong))]
 
@@ -53,42 +51,6 @@ class PublishBody(Identified, kw_only=True):
     data64: str | None = None
 
 
-class QueueSendBody(Identified, kw_only=True):
-    """A message to a queue."""
-
-    data: Raw | UnsetType = UNSET
-    data64: str | None = None
-    key: str | None = None
-    headers: dict[str, str] | None = None
-    tags: list[str] | None = None
-    delay_ms: Int64 | None = None
-    producer: str | None = None
-    seq: Int64 | None = None
-    num: Int64 | None = None
-
-
-class FetchBody(Identified, kw_only=True):
-    """How many messages of a queue, and how long to wait for the first.
-
-    `session` is what an earlier fetch of the same consumer was answered with.
-    """
-
-    session: str | None = None
-    n: Annotated[int, Meta(ge=1, le=MESSAGES_MAX)] = 1
-    wait_ms: Count = 0
-    group: str | None = None
-    tags: list[str] | None = None
-
-
-class AckBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Which messages were done with, and in which session they were fetched."""
-
-    session: str
-    message: str | Annotated[list[str], Meta(min_length=1, max_length=MESSAGES_MAX)]
-    # Ends the session: what it has not acknowledged goes to others at once.
-    leave: bool = False
-
-
 class RequestBody(Identified, kw_only=True):
     """What a service is asked."""
 
@@ -104,16 +66,6 @@ class TopicBody(Identified, kw_only=True):
     anonymous: bool | None = None
     history: Count | None = None
     history_s: Annotated[float, Meta(ge=0)] | None = None
-
-
-class QueueBody(Identified, kw_only=True):
-    """What a queue keeps, and how often and how long a consumer may try."""
-
-    volatile: bool | None = None
-    depth_max: Count | None = None
-    bytes_max: Count | None = None
-    ack_timeout_s: Annotated[float, Meta(ge=0)] | None = None
-    attempts_max: Count | None = None
 
 
 class AvatarBody(Identified, kw_only=True):
@@ -156,6 +108,8 @@ class Answer(msgspec.Struct, omit_defaults=True):
     offset: int | None = None
     recovered: bool | None = None
     n: int | None = None
+    num: int | None = None
+    lanes: list[int] | None = None
 
 
 class Failure(msgspec.Struct, omit_defaults=True):
@@ -184,15 +138,6 @@ class Batch(msgspec.Struct):
 
     ok: bool
     batch: int
-    messages: list[dict[str, Any]]
-
-
-class Fetched(msgspec.Struct):
-    """What a fetch brought; `session` is to be named when that is acknowledged, and when more is
-    fetched. Whoever is not heard of for as long as a poll's lease is taken for dead."""
-
-    ok: bool
-    session: str | None
     messages: list[dict[str, Any]]
 
 
@@ -243,32 +188,6 @@ class Status(msgspec.Struct):
     topics: int
     held_bytes: int
     counters: dict[str, dict[str, int]]
-
-
-# Every type that a request or a response is made of.
-DESCRIBED = (
-    SendBody,
-    PublishBody,
-    QueueSendBody,
-    FetchBody,
-    AckBody,
-    RequestBody,
-    TopicBody,
-    QueueBody,
-    AvatarBody,
-    PollBody,
-    PolledOp,
-    RevokeBody,
-    Answer,
-    Failure,
-    Opened,
-    Batch,
-    Fetched,
-    Done,
-    Revoked,
-    SessionsPage,
-    Status,
-)
 
 
 def read_body(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:

@@ -71,6 +71,12 @@ class Connection(H11Protocol):
         """Drop the connection and what it still buffers."""
         self.transport.abort()
 
+    def extend(self) -> None:
+        """Give the rest of a body its time anew: what came of it was worth reading."""
+        if self._awaited is h11.SEND_BODY:
+            self._wait_for(None)
+            self._watch()
+
     def _watch(self) -> None:
         """Arm the timer for what the peer must send next, if that has not been done."""
         state = self.conn.their_state

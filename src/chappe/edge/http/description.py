@@ -9,7 +9,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from chappe.edge.http.bodies import DESCRIBED, Failure
+from chappe.edge.http.bodies import Failure
 
 _REF = "#/components/schemas/{name}"
 _FAILURES = {
@@ -20,6 +20,8 @@ _FAILURES = {
     413: "The body is larger than any message",
     503: "A bound was reached; try again after a moment",
 }
+# Every type that a route speaks of.
+_types: dict[Any, None] = {}
 _SECURITY = {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
 
 
@@ -57,7 +59,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         for described in methods.values():
             # FastAPI's own idea of a refused parameter; ours is a 400.
             described["responses"].pop("422", None)
-    _, schemas = msgspec.json.schema_components(DESCRIBED, ref_template=_REF)
+    _, schemas = msgspec.json.schema_components(_types, ref_template=_REF)
     document["components"] = {"schemas": schemas, "securitySchemes": _SECURITY}
     return document
 
@@ -70,6 +72,7 @@ def _response(description: str, answers: Any) -> dict[str, Any]:
 
 
 def _json(types: Any) -> dict[str, Any]:
+    _types.update(dict.fromkeys(types))
     schemas = [_schema(each) for each in types]
     return {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
 

@@ -8,11 +8,12 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from chappe.edge.http.access import hello_of
-from chappe.edge.http.bodies import Answer, AvatarBody, QueueBody, TopicBody, read_body
+from chappe.edge.http.bodies import Answer, AvatarBody, TopicBody, read_body
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errands
 from chappe.edge.http.exchange import answered, peer_of, read
 from chappe.edge.http.query import As
+from chappe.edge.http.queue_bodies import QueueBody
 from chappe.wire.ops import Avatar, ClientOp, Create, Delete, Presence
 
 _BODY_BYTES_MAX = 16 * 1024

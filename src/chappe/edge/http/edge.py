@@ -33,6 +33,12 @@ from chappe.edge.http.nodes import LinkView, NodeRoutes, NodeView
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.http.polling import PollingRoutes
 from chappe.edge.http.question import Questions
+from chappe.edge.http.queue_administration import (
+    QueueAdministrationRoutes,
+    QueuesOf,
+    no_queues,
+)
+from chappe.edge.http.queue_transfer import QueueTransferRoutes
 from chappe.edge.http.queues import QueueRoutes
 from chappe.edge.http.relay import Elsewhere, Parts, Relayed, Relays
 from chappe.edge.http.relayed import serve_relayed
@@ -64,8 +70,10 @@ class HttpEdge:
         links: Callable[[], list[LinkView]] = list,
         metrics: Callable[[], Iterable[Metric]] = tuple,
         gather: Gather | None = None,
+        queues: QueuesOf = no_queues,
     ) -> None:
         self._hub = hub
+        self._queues = queues
         self._recorder = recorder
         self._addresses = addresses
         self._options = options or HttpOptions()
@@ -165,8 +173,12 @@ class HttpEdge:
         app.include_router(MessageRoutes(hub, errands).router())
         app.include_router(PollingRoutes(hub, options, questions, relays).router())
         app.include_router(QueueRoutes(hub, options, errands, questions, relays).router())
-        app.include_router(DirectoryRoutes(errands).router())
         administration = Administration(authenticator)
+        app.include_router(QueueTransferRoutes(hub, errands).router())
+        app.include_router(
+            QueueAdministrationRoutes(errands, administration, self._queues).router()
+        )
+        app.include_router(DirectoryRoutes(errands).router())
         app.include_router(
             AdministrationRoutes(hub, administration, revocations, self.status).router()
         )

@@ -82,18 +82,33 @@ class Errands:
 
         Cancelling it leaves at once.
         """
-        hub = self._hub
-        errand = Errand()
-        # It takes no messages: found at its address it would swallow what others send there, and
-        # make its own user look online.
-        session = errand.session = admit(
-            hub, "http", self._questions.items, errand, peer, hello, listed=False
-        )
+        errand = self.open(hello, peer)
         try:
-            self._remember_allowances(session)
             return await self._questions.ask(errand, op)
         finally:
-            hub.lost(session, CloseCode.NORMAL)
+            self.leave(errand)
+
+    def open(self, hello: Hello, peer: str) -> Errand:
+        """Say hello for a request that needs several ops; it has to `leave`.
+
+        Raises Unauthorized, BadRequest or Overload.
+        """
+        hub, errand = self._hub, Errand()
+        # It takes no messages: found at its address it would swallow what others send there, and
+        # make its own user look online.
+        errand.session = admit(
+            hub, "http", self._questions.items, errand, peer, hello, listed=False
+        )
+        self._remember_allowances(errand.session)
+        return errand
+
+    async def ask(self, errand: Errand, op: ClientOp) -> Answer:
+        """Carry out one op more; raises Overload when no answer comes in time."""
+        return await self._questions.ask(errand, op)
+
+    def leave(self, errand: Errand) -> None:
+        """All of it is done."""
+        self._hub.lost(errand.session, CloseCode.NORMAL)
 
     def _remember_allowances(self, session: Session) -> None:
         """A session's rate would begin anew with each request; an identity's goes on."""

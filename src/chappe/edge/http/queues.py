@@ -1,30 +1,44 @@
-"""Routes of queues for those who hold no session: send, fetch, acknowledge (H17)."""
+"""Routes of queues for those who hold no session: send, take, acknowledge, register (H17)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from chappe.edge.http.access import hello_of
 from chappe.edge.http.basket import Basket
-from chappe.edge.http.bodies import AckBody, Answer, FetchBody, Fetched, QueueSendBody, read_body
+from chappe.edge.http.bodies import Answer, read_body
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errands, admit
 from chappe.edge.http.exchange import answered, peer_of, read
 from chappe.edge.http.failure import JSON
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.http.polling import unknown_session
+from chappe.edge.http.query import As
 from chappe.edge.http.question import Questions
+from chappe.edge.http.queue_bodies import (
+    AckBody,
+    CancelBody,
+    ConsumerBody,
+    FetchBody,
+    Fetched,
+    NackBody,
+    QueueSendBody,
+)
 from chappe.edge.http.relay import Relays
 from chappe.errors import CloseCode, Overload
 from chappe.hub.hub import Hub
-from chappe.wire.ops import Ack, Fetch, Nack, Send
+from chappe.wire.ops import Ack, Cancel, ClientOp, Fetch, Nack, Register, Send, Unregister
 
 _send_decoder = msgspec.json.Decoder(QueueSendBody)
 _fetch_decoder = msgspec.json.Decoder(FetchBody)
 _ack_decoder = msgspec.json.Decoder(AckBody)
+_nack_decoder = msgspec.json.Decoder(NackBody)
+_cancel_decoder = msgspec.json.Decoder(CancelBody)
+_consumer_decoder = msgspec.json.Decoder(ConsumerBody)
 _FAILS = (400, 401, 403, 404, 503)
 
 
@@ -53,28 +67,55 @@ class QueueRoutes:
             ("/send", self.send, "Send to a queue", Answer, QueueSendBody),
             ("/fetch", self.fetch, "Fetch from a queue", Fetched, FetchBody),
             ("/ack", self.ack, "Acknowledge what was fetched", Answer, AckBody),
-            ("/nack", self.nack, "Hand back what was fetched", Answer, AckBody),
+            ("/nack", self.nack, "Hand back what was fetched", Answer, NackBody),
+            ("/cancel", self.cancel, "Take back a delayed message", Answer, CancelBody),
+            ("/consumers", self.register, "Register a consumer", Answer, ConsumerBody),
         ):
             described = operation(summary, answer, body=body, fails=_FAILS)
             router.add_api_route(path, route, methods=["POST"], **described)
+        for path, left, summary in (
+            ("/consumers/{consumer}", self.unregister, "Unregister a consumer"),
+            ("/groups/{group}", self.remove_group, "Give up a group and its place"),
+        ):
+            described = operation(summary, Answer, fails=_FAILS)
+            router.add_api_route(path, left, methods=["DELETE"], **described)
         return router
 
     async def send(self, request: Request, name: str) -> Response:
         body: QueueSendBody = read_body(_send_decoder, await read(request, self._bytes_max))
-        op = Send(
-            to=f"queue:{name}",
-            data=body.data,
-            data64=body.data64,
-            key=body.key,
-            headers=body.headers,
-            tags=body.tags,
-            delay_ms=body.delay_ms,
-            producer=body.producer,
-            seq=body.seq,
-            num=body.num,
-        )
-        hello = hello_of(request, body.as_, body.app)
-        return answered(await self._errands.run(hello, peer_of(request), op))
+        # Besides who says it, a body has the fields of `send`, by the same names.
+        fields = msgspec.structs.asdict(body)
+        as_, app = fields.pop("as_"), fields.pop("app")
+        return await self._run(request, as_, app, Send(to=f"queue:{name}", **fields))
+
+    async def cancel(self, request: Request, name: str) -> Response:
+        body: CancelBody = read_body(_cancel_decoder, await read(request, self._bytes_max))
+        op = Cancel(message=body.message, to=f"queue:{name}")
+        return await self._run(request, body.as_, body.app, op)
+
+    async def register(self, request: Request, name: str) -> Response:
+        body: ConsumerBody = read_body(_consumer_decoder, await read(request, self._bytes_max))
+        fields = msgspec.structs.asdict(body)
+        as_, app = fields.pop("as_"), fields.pop("app")
+        return await self._run(request, as_, app, Register(to=f"queue:{name}", **fields))
+
+    async def unregister(
+        self,
+        request: Request,
+        name: str,
+        consumer: str,
+        group: str | None = None,
+        as_: As = "",
+        app: str | None = None,
+    ) -> Response:
+        op = Unregister(to=f"queue:{name}", name=consumer, group=group)
+        return await self._run(request, as_, app, op)
+
+    async def remove_group(
+        self, request: Request, name: str, group: str, as_: As = "", app: str | None = None
+    ) -> Response:
+        op = Unregister(to=f"queue:{name}", group=group)
+        return await self._run(request, as_, app, op)
 
     async def fetch(self, request: Request, name: str) -> Response:
         data = await read(request, self._bytes_max)
@@ -94,24 +135,35 @@ class QueueRoutes:
         return _fetched(answer, items, basket.session.id if items else None)
 
     async def ack(self, request: Request, name: str) -> Response:
-        return await self._settle(request, Ack)
-
-    async def nack(self, request: Request, name: str) -> Response:
-        return await self._settle(request, Nack)
-
-    async def _settle(self, request: Request, kind: type[Ack | Nack]) -> Response:
         data = await read(request, self._bytes_max)
         body: AckBody = read_body(_ack_decoder, data)
+        return await self._settle(request, data, body, lambda each: Ack(message=each))
+
+    async def nack(self, request: Request, name: str) -> Response:
+        data = await read(request, self._bytes_max)
+        body: NackBody = read_body(_nack_decoder, data)
+        delay_ms = body.delay_ms
+        return await self._settle(
+            request, data, body, lambda each: Nack(message=each, delay_ms=delay_ms)
+        )
+
+    async def _settle(
+        self, request: Request, data: bytes, body: AckBody, said_of: Callable[[str], ClientOp]
+    ) -> Response:
         if (node := self._relays.node_of(request, body.session)) is not None:
             return await self._relays.forward(node, request, data)
         basket = self._find(body.session)
         ids = body.message if isinstance(body.message, list) else [body.message]
         ask = self._questions.ask
-        answers = await asyncio.gather(*(ask(basket, kind(message=each)) for each in ids))
+        answers = await asyncio.gather(*(ask(basket, said_of(each)) for each in ids))
         if body.leave:
             self._hub.close(basket.session, CloseCode.NORMAL, "closed by its client")
         failed = [answer for answer in answers if not answer.ok]
         return answered(failed[0] if failed else Answer(ok=True, n=len(ids)))
+
+    async def _run(self, request: Request, as_: str, app: str | None, op: ClientOp) -> Response:
+        hello = hello_of(request, as_, app)
+        return answered(await self._errands.run(hello, peer_of(request), op))
 
     def _open(self, request: Request, body: FetchBody) -> Basket:
         hub = self._hub
@@ -133,7 +185,13 @@ class QueueRoutes:
         if basket.busy:
             raise Overload("session: a fetch of it is under way")
         op = Fetch(
-            to=f"queue:{name}", n=body.n, wait_ms=body.wait_ms, group=body.group, tags=body.tags
+            to=f"queue:{name}",
+            n=body.n,
+            wait_ms=body.wait_ms,
+            group=body.group,
+            tags=body.tags,
+            headers=body.headers,
+            name=body.name,
         )
         basket.busy = True
         try:

@@ -1,0 +1,212 @@
+"""Routes of administrators about queues: how they do, what lies in them, dead letters (Q9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from chappe.edge.http.access import Administration, hello_of
+from chappe.edge.http.bodies import Answer, read_body
+from chappe.edge.http.description import operation
+from chappe.edge.http.errand import Errand, Errands
+from chappe.edge.http.exchange import answered, done, peer_of, read
+from chappe.edge.http.failure import JSON
+from chappe.edge.http.query import As, Limit, Start, cut_page
+from chappe.edge.http.queue_bodies import (
+    MESSAGES_MAX,
+    Figures,
+    LettersBody,
+    MessageShown,
+    MessagesPage,
+    QueuesPage,
+)
+from chappe.errors import Overload, Unreachable
+from chappe.wire.ops import ClientOp, Inspect, Letters, Promote
+
+# The addresses of the queues that an app has, wherever they live.
+QueuesOf = Callable[[str], Iterable[str]]
+
+_BODY_BYTES_MAX = 128 * 1024
+_FAILS = (400, 401, 403, 404, 503)
+_letters_decoder = msgspec.json.Decoder(LettersBody)
+Place = Annotated[int | None, Query(ge=-(2**63), le=2**63 - 1)]
+N = Annotated[int, Query(ge=1, le=MESSAGES_MAX)]
+
+
+class _Named(msgspec.Struct):
+    message: str
+
+
+class Page(msgspec.Struct):
+    """What `inspect` answers when it shows messages."""
+
+    messages: list[msgspec.Raw]
+    next: int | None = None
+
+
+read_page = msgspec.json.Decoder(Page).decode
+_read_id = msgspec.json.Decoder(_Named).decode
+
+
+def no_queues(app: str) -> Iterable[str]:
+    """Where nobody knows of any."""
+    return ()
+
+
+class QueueAdministrationRoutes:
+    """Says by request what a session would say with `inspect`, `letters` and `promote`."""
+
+    def __init__(
+        self, errands: Errands, administration: Administration, queues_of: QueuesOf
+    ) -> None:
+        self._errands = errands
+        self._administration = administration
+        self._queues_of = queues_of
+
+    def router(self) -> APIRouter:
+        """The routes, ready to be included: the one that takes any name comes last."""
+        router = APIRouter(prefix="/v1", tags=["queues"])
+        one = "/queues/{name:path}"
+        for path, method, route, summary, answer, body in (
+            ("/queues", "GET", self.queues, "The queues of an app", QueuesPage, None),
+            (f"{one}/messages", "GET", self.messages, "Browse", MessagesPage, None),
+            (f"{one}/delayed", "GET", self.delayed, "What is not due yet", MessagesPage, None),
+            (f"{one}/dead", "GET", self.dead, "The dead letters", MessagesPage, None),
+            (f"{one}/dead/{{message}}", "GET", self.letter, "A dead letter", MessageShown, None),
+            (f"{one}/dead/replay", "POST", self.replay, "Send again", Answer, LettersBody),
+            (f"{one}/dead/purge", "POST", self.purge, "Throw away", Answer, LettersBody),
+            (one, "GET", self.figures, "How a queue is doing", Figures, None),
+            ("/brokers/{broker}/promote", "POST", self.promote, "Promote", Answer, None),
+        ):
+            described = operation(summary, answer, body=body, fails=_FAILS)
+            router.add_api_route(path, route, methods=[method], **described)
+        return router
+
+    async def queues(
+        self,
+        request: Request,
+        as_: As = "",
+        app: str | None = None,
+        start: Start = 0,
+        limit: Limit = 100,
+        prefix: str = "",
+    ) -> Response:
+        grant = self._administration.grant(request, as_, app)
+        known = (queue for queue in self._queues_of(grant.app) if queue[6:].startswith(prefix))
+        page, following = cut_page(sorted(known), start, limit)
+        errand = self._errands.open(hello_of(request, as_, app), peer_of(request))
+        try:
+            told = await asyncio.gather(*(self._tell(errand, queue) for queue in page))
+        finally:
+            self._errands.leave(errand)
+        return done(QueuesPage(ok=True, queues=told, next=following))
+
+    async def figures(
+        self, request: Request, name: str, as_: As = "", app: str | None = None
+    ) -> Response:
+        return await self._inspect(request, as_, app, Inspect(to=f"queue:{name}"))
+
+    async def messages(
+        self,
+        request: Request,
+        name: str,
+        as_: As = "",
+        app: str | None = None,
+        lane: Place = None,
+        n: N = 100,
+        after: Place = None,
+        reverse: bool = False,
+    ) -> Response:
+        op = Inspect(to=f"queue:{name}", lane=lane, n=n, after=after, reverse=reverse)
+        return await self._inspect(request, as_, app, op)
+
+    async def delayed(
+        self,
+        request: Request,
+        name: str,
+        as_: As = "",
+        app: str | None = None,
+        n: N = 100,
+        after: Place = None,
+        reverse: bool = False,
+    ) -> Response:
+        op = Inspect(to=f"queue:{name}", delayed=True, n=n, after=after, reverse=reverse)
+        return await self._inspect(request, as_, app, op)
+
+    async def dead(
+        self,
+        request: Request,
+        name: str,
+        as_: As = "",
+        app: str | None = None,
+        n: N = 100,
+        after: Place = None,
+        reverse: bool = False,
+    ) -> Response:
+        op = Inspect(to=f"queue:{name}", dead=True, n=n, after=after, reverse=reverse)
+        return await self._inspect(request, as_, app, op)
+
+    async def letter(
+        self, request: Request, name: str, message: str, as_: As = "", app: str | None = None
+    ) -> Response:
+        to = f"queue:{name}"
+        errand = self._errands.open(hello_of(request, as_, app), peer_of(request))
+        try:
+            after: int | None = None
+            while True:
+                op = Inspect(to=to, dead=True, n=MESSAGES_MAX, after=after)
+                answer = await self._errands.ask(errand, op)
+                if not answer.ok:
+                    return answered(answer)
+                page = read_page(answer.data)  # type: ignore[arg-type]
+                for letter in page.messages:
+                    if _read_id(letter).message == message:
+                        content = b'{"ok":true,"message":%b}' % bytes(letter)
+                        return Response(content, 200, media_type=JSON)
+                if (after := page.next) is None:
+                    break
+        finally:
+            self._errands.leave(errand)
+        raise Unreachable(f"message: {message} is not among the dead letters of {to}")
+
+    async def replay(self, request: Request, name: str) -> Response:
+        return await self._deal(request, name, "replay")
+
+    async def purge(self, request: Request, name: str) -> Response:
+        return await self._deal(request, name, "purge")
+
+    async def promote(
+        self, request: Request, broker: str, as_: As = "", app: str | None = None
+    ) -> Response:
+        return answered(await self._run(request, as_, app, Promote(broker=broker)))
+
+    async def _deal(self, request: Request, name: str, do: str) -> Response:
+        body: LettersBody = read_body(_letters_decoder, await read(request, _BODY_BYTES_MAX))
+        op = Letters(to=f"queue:{name}", do=do, messages=body.messages)  # type: ignore[arg-type]
+        return answered(await self._run(request, body.as_, body.app, op))
+
+    async def _inspect(self, request: Request, as_: str, app: str | None, op: Inspect) -> Response:
+        answer = await self._run(request, as_, app, op)
+        if not answer.ok:
+            return answered(answer)
+        # What the queue tells is a JSON object already.
+        content = b'{"ok":true,%b' % bytes(answer.data).lstrip()[1:]  # type: ignore[arg-type]
+        return Response(content, 200, media_type=JSON)
+
+    async def _tell(self, errand: Errand, queue: str) -> Any:
+        """A queue's figures, or why there are none: one node that hangs must not hide the rest."""
+        try:
+            answer = await self._errands.ask(errand, Inspect(to=queue))
+        except Overload as error:
+            return {"queue": queue, "error": error.code, "reason": error.reason}
+        if not answer.ok:
+            return {"queue": queue, "error": answer.error, "reason": answer.reason}
+        return answer.data
+
+    async def _run(self, request: Request, as_: str, app: str | None, op: ClientOp) -> Answer:
+        hello = hello_of(request, as_, app)
+        return await self._errands.run(hello, peer_of(request), op)
