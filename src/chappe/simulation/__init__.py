@@ -1,6 +1,8 @@
 """Whole clusters in one process, from a seed: the same seed, the same run."""
 
 from chappe.simulation.clock import SimulatedClock
+from chappe.simulation.disk import SimDisk
+from chappe.simulation.files import PowerCut, SimFs
 from chappe.simulation.link import Faults
 from chappe.simulation.loop import (
     CallbackFailed,
@@ -23,7 +25,10 @@ __all__ = [
     "Livelock",
     "Network",
     "NotSimulated",
+    "PowerCut",
     "Process",
+    "SimDisk",
+    "SimFs",
     "SimulatedClock",
     "SimulatedLoop",
     "Simulation",
