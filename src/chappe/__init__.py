@@ -1,6 +1,19 @@
 """Chappe: a realtime messaging platform."""
 
-from chappe.client import Client, ClientOptions, Published, connect
+from chappe.client import (
+    Client,
+    ClientOptions,
+    Consumer,
+    DeadLetter,
+    DelayedProducer,
+    Item,
+    Letter,
+    OneWayProducer,
+    Producer,
+    Published,
+    Receipt,
+    connect,
+)
 from chappe.errors import (
     BadRequest,
     ChappeError,
@@ -19,11 +32,19 @@ __all__ = [
     "Client",
     "ClientOptions",
     "ConnectionClosed",
+    "Consumer",
+    "DeadLetter",
+    "DelayedProducer",
     "Forbidden",
     "Hub",
+    "Item",
+    "Letter",
     "Message",
+    "OneWayProducer",
     "Overload",
+    "Producer",
     "Published",
+    "Receipt",
     "RequestError",
     "Unreachable",
     "connect",

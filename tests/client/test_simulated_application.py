@@ -10,7 +10,7 @@ import pytest
 
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
-from chappe.client import Client, Consumer, Missed, Notice, connect
+from chappe.client import Client, Items, Missed, Notice, connect
 from chappe.edge.tcp import TcpConnection
 from chappe.endpoints.application import Application
 from chappe.errors import RequestError
@@ -127,7 +127,7 @@ class Run:
         async for message in alice:
             self.heard.append(message.data)
 
-    async def _work(self, items: Consumer) -> None:
+    async def _work(self, items: Items) -> None:
         async for item in items:
             self.worked.append(item.data)
             await asyncio.sleep(self.simulation.random.uniform(0, 1))

@@ -49,10 +49,14 @@ class Asking:
         return await self._await(future, request)
 
     async def ask_carrying(
-        self, kind: CarryKind, fields: dict[str, Any], data: Any, timeout_s: float
+        self,
+        kind: CarryKind,
+        fields: dict[str, Any],
+        payload: bytes,
+        binary: bool,
+        timeout_s: float | None = None,
     ) -> Reply:
-        """Ask with any op that carries data, for so long."""
-        payload, binary = encode_data(data)
+        """Ask with any op that carries a payload, for so long."""
         ask = self._outgoing.ask_carrying
         future, request = self.begin(
             lambda due, settle: ask(kind, fields, payload, binary, due, settle), timeout_s

@@ -8,31 +8,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from chappe.client.asking import Asking
 from chappe.client.connection import Connection, OnNotice
-from chappe.client.consumer import Consumer
 from chappe.client.conversation import Conversation
+from chappe.client.deadletter import Obituaries
 from chappe.client.event import Phase
 from chappe.client.form import check_receivers, check_text, encode_data
 from chappe.client.identity import Identity, Token
-from chappe.client.item import Item
+from chappe.client.letter import Inspection
 from chappe.client.link import Dial
 from chappe.client.options import ClientOptions
+from chappe.client.outlet import Post
 from chappe.client.position import Position
 from chappe.client.provider import Handler
+from chappe.client.queueing import Queueing
 from chappe.client.service import Services
 from chappe.client.subscription import Subscription
 from chappe.client.workqueue import Workqueues
 from chappe.errors import BadRequest, ConnectionClosed
 from chappe.message import Message
-from chappe.wire.ops import (
-    Avatar,
-    Create,
-    Delete,
-    Presence,
-    Publish,
-    Send,
-    Subscribe,
-    Unsubscribe,
-)
+from chappe.wire.ops import Avatar, Presence, Publish, Send, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
     from random import Random
@@ -45,7 +38,7 @@ class Published(NamedTuple):
     nodes: int
 
 
-class Client:
+class Client(Queueing):
     """One endpoint's connection to a hub, which comes back by itself when it is lost.
 
     Requests may be made at any time: while there is no connection they wait for the next one, up
@@ -80,6 +73,16 @@ class Client:
         self._writer = self._connection.writer
         self._asking = Asking(self._conversation, self._connection, options)
         self._queues = Workqueues(self._conversation, self._connection, self._asking, dial.form)
+        self._inspection = Inspection(self._asking, dial.form)
+        self._post = Post(
+            self._asking,
+            self._outgoing,
+            self._writer,
+            Obituaries(self._conversation),
+            dial.form,
+            rng,
+            options.requests_max,
+        )
         self._services = Services(
             self._conversation, self._connection, self._asking, dial.form, options
         )
@@ -264,31 +267,6 @@ class Client:
     async def remove_avatar(self, avatar: str) -> None:
         """Take an address from its user; for avatar managers and for the user."""
         await self._asking.ask(Avatar(do="remove", avatar=check_text(avatar)))
-
-    async def create(self, address: str, **options: Any) -> None:
-        """Make a topic or a work queue with options of its own; for administrators."""
-        for name in options:
-            if name in ("id", "to") or name not in Create.__struct_fields__:
-                raise BadRequest(f"{name}: not an option of a topic or a queue")
-        await self._asking.ask(Create(to=check_text(address), **options))
-
-    async def delete(self, address: str) -> None:
-        """Remove a topic's options, or a work queue with all it holds; for administrators."""
-        await self._asking.ask(Delete(to=check_text(address)))
-
-    async def fetch(self, queue: str, n: int = 1, *, wait_s: float = 0.0) -> list[Item]:
-        """Take up to `n` items from a work queue: those there are, or else the first that come.
-
-        Empty when none came within `wait_s`. Cancelling it hands back what it would have brought.
-        """
-        return await self._queues.fetch(queue, n, wait_s)
-
-    def consume(self, queue: str, *, credit: int = 10) -> Consumer:
-        """Let a work queue push items, up to `credit` unacknowledged ones, also after a reconnect.
-
-        Iterate over it, within `async with` to end it properly: see `Consumer`.
-        """
-        return Consumer(self._queues, self._conversation, self._asking, queue, credit)
 
     async def provide(self, service: str, handler: Handler, *, concurrency: int = 16) -> None:
         """Answer a service's requests with a function, also after a reconnect.

@@ -66,7 +66,7 @@ class Connection:
         self.writer = Writer(self._loop, conversation, self._pulse, options)
         self.retry = Retry(self._loop, conversation, self.writer, self._backoff)
         self.deadline = Deadline(self._loop, conversation.outgoing)
-        self.inbox = Inbox(
+        self.inbox: Inbox[Message] = Inbox(
             self._loop,
             options.inbox_bytes_pause,
             options.inbox_bytes_max,

@@ -1,19 +1,15 @@
-"""A consumer: lets a work queue push items, again after each reconnect."""
+"""A consumer: one of a queue's, by name or in a group, that is pushed messages or asks for them."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from chappe.client.event import Phase
-from chappe.client.form import check_text
-from chappe.client.inbox import Inbox
 from chappe.client.item import Item
-from chappe.client.notice import Notice, Stopped
-from chappe.errors import BadRequest, CloseCode, ConnectionClosed, Overload, RequestError
-from chappe.wire.ops import Consume, Reply
+from chappe.client.items import Items
+from chappe.client.registration import Registration
+from chappe.client.selection import Selection
+from chappe.errors import BadRequest, RequestError
 
 if TYPE_CHECKING:
     from chappe.client.asking import Asking
@@ -22,17 +18,19 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Items of one queue, of which up to `credit` are here unacknowledged at any time.
+    """Takes a queue's messages, for a group: each message goes to one consumer of each group.
 
-        async with client.consume("queue:jobs", credit=10) as items:
-            async for item in items:
+        async with client.consumer("queue:orders", name="billing") as consumer:
+            async for item in consumer:          # pushed, up to `credit` unacknowledged ones
                 async with item:
-                    work(item.data)
+                    bill(item.data)
 
-    It begins when it is entered or first iterated over. Leaving the block ends it and hands back
-    what was not taken yet. Iterating ends with it, or with the client; it raises the RequestError
-    with which a hub refused it after a reconnect, and ConnectionClosed when the hub ended the
-    client.
+    With a name it is registered when it is opened: the queue keeps for it what comes while it is
+    away, until `unregister`. Another may not take the name meanwhile: that raises the RequestError
+    of the hub. Without a name or a group it competes with all others that have neither.
+
+    Iterating lets the queue push, also after a reconnect; `pull` asks for some instead. One client
+    takes from one queue in one way at a time.
     """
 
     def __init__(
@@ -40,65 +38,90 @@ class Consumer:
         queues: Workqueues,
         conversation: Conversation,
         asking: Asking,
-        queue: str,
+        selection: Selection,
+        *,
+        new: bool,
         credit: int,
     ) -> None:
-        if credit < 1:
-            raise BadRequest("credit: must be 1 or more")
+        if selection.name is None and new:
+            raise BadRequest("new: only a consumer with a name can begin with what is new")
         self._queues = queues
         self._conversation = conversation
         self._asking = asking
-        self._credit = credit
-        # The hub sends no more than the credit: that is its bound.
-        self._inbox = Inbox(asyncio.get_running_loop())
+        self._selection = selection
+        self._registration = Registration(selection, new, self._refuse)
+        self._items = Items(queues, conversation, asking, selection, credit)
         self._error: RequestError | None = None
-        self._begun = False
+        self._opened = False
         self._closed = False
-        self.queue = check_text(queue)
-        # Whether the hub has taken it, so that it is said again on a new connection.
-        self.standing = False
+
+    @property
+    def queue(self) -> str:
+        """The queue's address."""
+        return self._selection.queue
+
+    @property
+    def name(self) -> str | None:
+        """What it is registered as."""
+        return self._selection.name
+
+    @property
+    def group(self) -> str | None:
+        """The group it competes in; its name, unless told otherwise."""
+        return self._selection.group
 
     async def open(self) -> Self:
-        """Ask the hub to push; raises as every request does."""
-        self._begun = True
-        self._queues.take(self.queue, self._inbox.put, self)
+        """Register, if it has a name; raises as every request does."""
+        if self._opened or self.name is None:
+            return self
+        if self.queue in self._queues.registrations:
+            raise BadRequest(f"name: this client is a consumer of {self.queue} already")
+        self._queues.registrations[self.queue] = self._registration
         try:
-            await self._asking.ask(self.ask(), self.taken)
-        except (asyncio.CancelledError, Overload):
-            # The hub may have begun all the same.
-            self._queues.say(Consume(to=self.queue, credit=0))
-            raise
+            await self._asking.ask(self._registration.ask(), self._registration.taken)
+            self._opened = True
         finally:
-            if not self.standing:
-                self._queues.leave_off(self.queue)
+            if not self._registration.standing:
+                self._leave()
         return self
 
-    async def close(self) -> None:
-        """Ask for no more items and hand back those that were not taken yet."""
-        if self._closed:
-            return
-        self._closed, self.standing = True, False
-        generation = self._conversation.generation
-        try:
-            if self._queues.consumers.get(self.queue) is self:
-                await self._stop()
-        finally:
-            self._queues.leave_off(self.queue)
-            self._inbox.end(ConnectionClosed(CloseCode.NORMAL, "this consumer was closed"))
-            for message in self._inbox.clear():
-                self._queues.hand_back(message, generation)
+    async def pull(self, n: int = 1, wait_s: float = 0.0) -> list[Item]:
+        """Take up to `n` items: those there are, or else the first that come within `wait_s`.
 
-    async def _stop(self) -> None:
-        """Tell the hub to push no more; a connection that is lost has ended it as well."""
-        op = Consume(to=self.queue, credit=0)
-        if self._conversation.phase is Phase.READY:
-            with contextlib.suppress(RequestError, ConnectionClosed):
-                await self._asking.ask(op)
-        else:
-            self._queues.say(op)
+        Cancelling it hands back what it would have brought.
+        """
+        if self._closed:
+            raise BadRequest(f"to: this consumer of {self.queue} is closed")
+        await self._ready()
+        return await self._queues.fetch(self._selection, n, wait_s)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        """The next item that is pushed, waiting for it; cancelling it loses none."""
+        if not self._closed:
+            await self._ready()
+        return await anext(self._items)
+
+    async def unregister(self) -> None:
+        """Be a consumer no more: nothing is kept for this name from now on, and this one is closed.
+
+        Raises BadRequest when it has no name.
+        """
+        if self.name is None:
+            raise BadRequest("name: this consumer has none")
+        await self.close()
+        await self._asking.ask(self._selection.unregister())
+
+    async def close(self) -> None:
+        """Take no more, and hand back what was not taken yet; a name stays registered."""
+        self._closed = True
+        self._leave()
+        await self._items.close()
 
     async def __aenter__(self) -> Self:
-        return self if self._begun else await self.open()
+        return await self.open()
 
     async def __aexit__(
         self,
@@ -108,48 +131,18 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    def __aiter__(self) -> Self:
-        return self
+    async def _ready(self) -> None:
+        if self._error is not None:
+            raise self._error
+        await self.open()
 
-    async def __anext__(self) -> Item:
-        """The next item, waiting for it; cancelling it loses none."""
-        if not self._begun:
-            await self.open()
-        try:
-            message = await self._inbox.get()
-        except ConnectionClosed:
-            if self._error is not None:
-                raise self._error from None
-            if self._closed or self._queues.closing:
-                raise StopAsyncIteration from None
-            raise
-        return Item(self._queues, message, self._conversation.generation)
+    def _leave(self) -> None:
+        self._registration.standing = False
+        if self._queues.registrations.get(self.queue) is self._registration:
+            del self._queues.registrations[self.queue]
 
-    @property
-    def wanted(self) -> bool:
-        """Whether it is still to go on."""
-        return self.standing
-
-    def ask(self) -> Consume:
-        """What to say to the hub."""
-        return Consume(to=self.queue, credit=self._credit)
-
-    def taken(self, reply: Reply) -> None:
-        """The hub pushes."""
-        self.standing = not self._closed
-
-    def refused(self, error: RequestError) -> Notice:
-        """The hub does not push any more, after a reconnect."""
+    def _refuse(self, error: RequestError) -> None:
+        """The hub gave the name to somebody else, after a reconnect."""
         self._error = error
-        self.end(ConnectionClosed(CloseCode.NORMAL, error.reason))
-        return Stopped(self.queue, error)
-
-    def lose(self) -> None:
-        """The connection is gone, and with it what was not acknowledged."""
-        self._inbox.clear()
-
-    def end(self, reason: ConnectionClosed) -> None:
-        """Nothing more comes."""
-        self.standing = False
-        self._queues.leave_off(self.queue)
-        self._inbox.end(reason)
+        self._leave()
+        self._items.fail(error)

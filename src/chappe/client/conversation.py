@@ -25,6 +25,7 @@ from typing import Any
 from chappe.client import notice
 from chappe.client.event import Closing, Deferred, Event, Phase, Refused
 from chappe.client.form import Form, read_message
+from chappe.client.lent import Lent, read_lent
 from chappe.client.options import ClientOptions
 from chappe.client.outgoing import Outgoing
 from chappe.client.request import error_of
@@ -47,8 +48,10 @@ class Conversation:
         self._greeting: dict[int, Callable[[Reply], Event | None]] = {}
         self.outgoing = Outgoing(form, options)
         self.subscriptions = Subscriptions()
-        # Who gets what comes from an address instead of the inbox, and what is asked of a service.
-        self.takers: dict[str, Callable[[Message], None]] = {}
+        # Who gets what comes from a queue instead of the inbox; who may want what a queue itself
+        # says, and tells whether it does; and who gets what is asked of a service.
+        self.takers: dict[str, Callable[[Lent], None]] = {}
+        self.hearers: dict[str, Callable[[Message], bool]] = {}
         self.providers: dict[str, Callable[[ops.Request], None]] = {}
         self.tenants: list[Tenant] = []
         self.phase = Phase.OFFLINE
@@ -100,7 +103,8 @@ class Conversation:
         What cannot be read becomes a notice: a newer hub may say more than this side knows.
         """
         events: list[Event] = []
-        handlers, takers, add = self._handlers, self.takers, events.append
+        handlers, add = self._handlers, events.append
+        takers, hearers = self.takers, self.hearers
         try:
             for op in self._form.decode(body):
                 handler = handlers.get(op.__class__)
@@ -108,7 +112,8 @@ class Conversation:
                     message = read_message(op)
                     # Sorted here, and not by whoever gets the events: replies change what is to be
                     # done with the messages behind them.
-                    if not (message.offset or takers) or not self._sort(message):
+                    sorted_ = message.offset or takers or hearers
+                    if not sorted_ or not self._sort(message, op):
                         add(message)
                 elif handler is not None and (event := handler(op)) is not None:
                     add(event)
@@ -166,14 +171,15 @@ class Conversation:
         for tenant in self.tenants:
             tenant.end(reason)
 
-    def _sort(self, message: Message) -> bool:
+    def _sort(self, message: Message, op: Any) -> bool:
         """Whether a message is not for the inbox: it came before, or somebody else takes it."""
         if message.offset and not self.subscriptions.admit(message):
             return True
         take = self.takers.get(message.to)
         if take is None:
-            return False
-        take(message)
+            hear = self.hearers.get(message.sender)
+            return hear is not None and hear(message)
+        take(read_lent(op))
         return True
 
     def _next_id(self, answered: Callable[[Reply], Event | None]) -> int:

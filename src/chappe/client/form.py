@@ -17,7 +17,7 @@ from chappe.wire import ops, packed, text
 from chappe.wire.ops import CODES, VERSION, Op, Publish, Reply, Request, Respond, Send
 
 PayloadKind = type[Send] | type[Publish]
-CarryKind = type[Request] | type[Respond]
+CarryKind = type[Request] | type[Respond] | type[Send]
 Receivers = str | Sequence[str]
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -71,6 +71,14 @@ def check_text(address: str) -> str:
     except UnicodeEncodeError:
         raise BadRequest(f"to: {address[:40]!a} is not Unicode text") from None
     return address
+
+
+def read_id(form: Form, message: str | int) -> str | int:
+    """The id of a message as a caller has it, as it travels; raises BadRequest."""
+    try:
+        return form.message_id(int(message))
+    except ValueError:
+        raise BadRequest(f"message: {str(message)[:40]!a} is not the id of a message") from None
 
 
 def read_message(op: Any) -> Message:

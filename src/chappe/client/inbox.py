@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from chappe.errors import ConnectionClosed
 from chappe.message import Message
@@ -13,8 +14,10 @@ from chappe.message import Message
 # What a message costs beside its payload: the object, its addresses, its place in the queue.
 OVERHEAD_BYTES = 256
 
+M = TypeVar("M", bound=Message)
 
-class Inbox:
+
+class Inbox(Generic[M]):
     """A queue for one reader or several, each message to one of them.
 
     It never refuses: whoever fills it looks at `crowded` and `full` and stops reading, or has
@@ -28,7 +31,7 @@ class Inbox:
         bytes_pause: int = sys.maxsize,
         bytes_max: int = sys.maxsize,
         drained: Callable[[], None] = lambda: None,
-        taken: Callable[[Message], None] = lambda message: None,
+        taken: Callable[[M], None] = lambda message: None,
     ) -> None:
         self._loop = loop
         self._bytes_pause = bytes_pause
@@ -37,7 +40,7 @@ class Inbox:
         self._bytes_resume = bytes_pause // 2
         self._drained = drained
         self._taken = taken
-        self._messages: deque[Message] = deque()
+        self._messages: deque[M] = deque()
         self._readers: deque[asyncio.Future[None]] = deque()
         self._end: ConnectionClosed | None = None
         self._room: asyncio.Future[None] | None = None
@@ -53,7 +56,7 @@ class Inbox:
         """Whether nothing more may come."""
         return self.bytes >= self._bytes_max
 
-    def put(self, message: Message) -> None:
+    def put(self, message: M) -> None:
         """Add a message."""
         self._messages.append(message)
         self.bytes += len(message.payload) + OVERHEAD_BYTES
@@ -69,7 +72,7 @@ class Inbox:
             while self._readers:
                 self._wake_reader()
 
-    async def get(self) -> Message:
+    async def get(self) -> M:
         """Take the oldest message, waiting for one; raises ConnectionClosed at the end.
 
         Cancelling it loses no message.
@@ -80,7 +83,7 @@ class Inbox:
             await self._wait()
         return self._take()
 
-    def clear(self) -> list[Message]:
+    def clear(self) -> list[M]:
         """Take everything at once."""
         messages = list(self._messages)
         for _ in messages:
@@ -93,7 +96,7 @@ class Inbox:
             self._room = self._loop.create_future()
             await self._room
 
-    def _take(self) -> Message:
+    def _take(self) -> M:
         message = self._messages.popleft()
         before = self.bytes
         self.bytes = after = before - len(message.payload) - OVERHEAD_BYTES

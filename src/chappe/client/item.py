@@ -1,12 +1,13 @@
-"""An item: a message that a work queue has lent to this client until it says what became of it."""
+"""An item: a message that a queue has lent to this client until it says what became of it."""
 
 from __future__ import annotations
 
+import math
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from chappe.errors import RequestError
-from chappe.message import Message
+from chappe.client.lent import Lent
+from chappe.errors import BadRequest, RequestError
 from chappe.wire.ops import Ack, Nack
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Item:
 
     __slots__ = ("_generation", "_queues", "message")
 
-    def __init__(self, queues: Workqueues, message: Message, generation: int) -> None:
+    def __init__(self, queues: Workqueues, message: Lent, generation: int) -> None:
         self._queues = queues
         self._generation = generation
         self.message = message
@@ -42,17 +43,47 @@ class Item:
         """What is to be done; raises RemoteProtocolError as `Message.data` does."""
         return self.message.data
 
+    @property
+    def key(self) -> str | None:
+        """What it is ordered by: the next of the same key comes when this one is done."""
+        return self.message.key
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What its sender said of it."""
+        return self.message.headers or {}
+
+    @property
+    def tags(self) -> list[str]:
+        """The words that its sender gave it."""
+        return self.message.tags or []
+
+    @property
+    def num(self) -> int | None:
+        """Its sender's own number; it may repeat."""
+        return self.message.num
+
+    @property
+    def attempt(self) -> int:
+        """How often it has been handed out in this group, this time included."""
+        return self.message.attempt
+
     async def ack(self) -> bool:
         """Say that it is done.
 
         False if that is too late, or not known to have arrived: the item may come again, to this
         client or to another.
         """
-        return await self._say(Ack)
+        return await self._settle(Ack(message=self.message.id))
 
-    async def nack(self) -> bool:
-        """Hand it back, to come again; False if it is going to anyway."""
-        return await self._say(Nack)
+    async def nack(self, *, delay_s: float | None = None) -> bool:
+        """Hand it back, to come again, with a delay not before that; False if it does anyway."""
+        op = Nack(message=self.message.id)
+        if delay_s is not None:
+            if not 0 <= delay_s < math.inf:
+                raise BadRequest("delay_s: must be 0 or more")
+            op.delay_ms = round(delay_s * 1000)
+        return await self._settle(op)
 
     def hand_back(self) -> None:
         """Hand it back without waiting for an answer."""
@@ -73,9 +104,9 @@ class Item:
             # Not awaited: whoever was cancelled is not kept waiting.
             self.hand_back()
 
-    async def _say(self, kind: type[Ack] | type[Nack]) -> bool:
+    async def _settle(self, op: Ack | Nack) -> bool:
         try:
-            return await self._queues.settle(kind, self.message, self._generation)
+            return await self._queues.settle(op, self._generation)
         except RequestError:
             # It went to somebody else, or is about to: this session has it no more.
             return False

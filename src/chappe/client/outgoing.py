@@ -83,13 +83,21 @@ class Outgoing:
         """Queue any op with a payload that awaits a reply; raises Overload, or BadRequest."""
         self._check_room()
         fields["id"] = self._last_id + 1
-        return self._add(self._form.carry(kind, fields, payload, binary), due, settle, None)
+        return self._add(self._carry(kind, fields, payload, binary), due, settle, None)
 
     def say_payload(self, kind: PayloadKind, to: Receivers, payload: bytes, binary: bool) -> None:
         """Queue a send or publish that gets no reply; raises Overload, or BadRequest."""
+        self._say(self._form.encode_payload(kind, None, to, payload, binary))
+
+    def say_carrying(
+        self, kind: CarryKind, fields: dict[str, Any], payload: bytes, binary: bool
+    ) -> None:
+        """Queue any op with a payload that gets no reply; raises Overload, or BadRequest."""
+        self._say(self._carry(kind, fields, payload, binary))
+
+    def _say(self, body: bytes) -> None:
         if self._reason is not None:
             raise self._reason.again()
-        body = self._form.encode_payload(kind, None, to, payload, binary)
         self.check_body(body)
         self._last_id += 1
         self._queue[self._last_id] = body
@@ -178,6 +186,14 @@ class Outgoing:
         self._queue[request.id] = request
         self.bytes += len(body)
         return request
+
+    def _carry(
+        self, kind: CarryKind, fields: dict[str, Any], payload: bytes, binary: bool
+    ) -> bytes:
+        try:
+            return self._form.carry(kind, fields, payload, binary)
+        except UnicodeEncodeError as error:
+            raise BadRequest(f"{error.object[:40]!a} is not Unicode text") from None
 
     def _check_room(self) -> None:
         if self._reason is not None:

@@ -11,7 +11,7 @@ from chappe.client.asking import Asking
 from chappe.client.connection import Connection
 from chappe.client.conversation import Conversation
 from chappe.client.event import Phase
-from chappe.client.form import Form, check_text, read_data
+from chappe.client.form import Form, check_text, encode_data, read_data
 from chappe.client.options import ClientOptions
 from chappe.client.provider import Handler, Provider
 from chappe.client.standing import Standing
@@ -101,7 +101,8 @@ class Services:
                 raise BadRequest("timeout_s: must be above 0")
             fields["timeout_ms"] = round(timeout_s * 1000)
         limit_s = self._asking.timeout_s if timeout_s is None else timeout_s
-        return read_data(await self._asking.ask_carrying(Request, fields, data, limit_s))
+        payload = encode_data(data)
+        return read_data(await self._asking.ask_carrying(Request, fields, *payload, limit_s))
 
     async def close(self) -> None:
         """Provide nothing more, and give the handlers a while to finish; then cancel them."""

@@ -1,4 +1,4 @@
-"""Work queues from the consumer's side: what was fetched or pushed, until it is acknowledged."""
+"""Queues from the consumer's side: what was fetched or pushed, until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from collections.abc import Callable
 
 from chappe.client.asking import Asking
 from chappe.client.connection import Connection
-from chappe.client.consumer import Consumer
 from chappe.client.conversation import Conversation
 from chappe.client.event import Phase
-from chappe.client.form import Form, check_text
+from chappe.client.form import Form
 from chappe.client.item import Item
+from chappe.client.items import Items
+from chappe.client.lent import Lent
+from chappe.client.registration import Registration
+from chappe.client.selection import Selection
 from chappe.client.standing import Standing
 from chappe.errors import BadRequest, ConnectionClosed
-from chappe.message import Message
-from chappe.wire.ops import Ack, Consume, Fetch, Nack, Reply
+from chappe.wire.ops import Ack, Consume, Nack, Reply
 
 
 class Shelf:
@@ -28,10 +30,10 @@ class Shelf:
     """
 
     def __init__(self) -> None:
-        self.messages: deque[Message] = deque()
+        self.messages: deque[Lent] = deque()
         self.fetches = 0
 
-    def take(self, n: int) -> list[Message]:
+    def take(self, n: int) -> list[Lent]:
         """Take the first so many, or as many as there are."""
         return [self.messages.popleft() for _ in range(min(n, len(self.messages)))]
 
@@ -50,17 +52,19 @@ class Workqueues:
         self._asking = asking
         self._form = form
         self._shelves: dict[str, Shelf] = {}
-        self.consumers: dict[str, Consumer] = {}
+        self.pushed: dict[str, Items] = {}
+        self.registrations: dict[str, Registration] = {}
         conversation.tenants.append(self)
 
-    async def fetch(self, queue: str, n: int, wait_s: float) -> list[Item]:
+    async def fetch(self, selection: Selection, n: int, wait_s: float) -> list[Item]:
         """Ask for items; what comes after it was cancelled is handed back."""
         if not 0 <= wait_s < math.inf:
             raise BadRequest("wait_s: must be 0 or more")
-        if queue in self.consumers:
+        queue = selection.queue
+        if queue in self.pushed:
             # One could not tell what was pushed from what was fetched.
             raise BadRequest(f"to: this client consumes {queue} already")
-        op = Fetch(to=check_text(queue), n=n, wait_ms=round(wait_s * 1000))
+        op = selection.fetch(n, round(wait_s * 1000))
         shelf = self._shelves.get(queue) or Shelf()
         got: list[Item] = []
         reply = self._asking.begin_op(
@@ -77,30 +81,31 @@ class Workqueues:
             raise
         return got
 
-    def take(self, queue: str, take: Callable[[Message], None], consumer: Consumer) -> None:
-        """Let a consumer have what a queue sends; raises BadRequest if somebody else has it."""
+    def take(self, items: Items, take: Callable[[Lent], None]) -> None:
+        """Let somebody have what a queue sends; raises BadRequest if somebody else has it."""
+        queue = items.queue
         if queue in self._conversation.takers:
             raise BadRequest(f"to: this client takes items from {queue} already")
         self._conversation.takers[queue] = take
-        self.consumers[queue] = consumer
+        self.pushed[queue] = items
 
-    def leave_off(self, queue: str) -> None:
-        """A consumer wants no more."""
-        self._conversation.takers.pop(queue, None)
-        self.consumers.pop(queue, None)
+    def leave_off(self, items: Items) -> None:
+        """Nobody wants more of what a queue sends."""
+        if self.pushed.get(items.queue) is items:
+            del self._conversation.takers[items.queue], self.pushed[items.queue]
 
-    async def settle(self, kind: type[Ack] | type[Nack], message: Message, generation: int) -> bool:
+    async def settle(self, op: Ack | Nack, generation: int) -> bool:
         """Say what became of an item; False when its connection is gone, or going."""
         if generation != self._conversation.generation:
             return False
-        op = kind(message=self._form.message_id(message.id))
+        op.message = self._form.message_id(int(op.message))
         if self._conversation.phase is Phase.READY:
             await self._asking.ask(op)
             return True
         self.say(op)
         return False
 
-    def hand_back(self, message: Message, generation: int) -> None:
+    def hand_back(self, message: Lent, generation: int) -> None:
         """Give an item back without waiting for an answer."""
         if generation == self._conversation.generation:
             self.say(Nack(message=self._form.message_id(message.id)))
@@ -117,7 +122,9 @@ class Workqueues:
 
     def wishes(self) -> list[Standing]:
         """What is to be said on a new connection."""
-        return [consumer for consumer in self.consumers.values() if consumer.standing]
+        # By name first: what is pushed then is pushed to that name.
+        standing: list[Standing] = [*self.registrations.values(), *self.pushed.values()]
+        return [wish for wish in standing if wish.wanted]
 
     def leave(self) -> None:
         """This connection is about to be left: what is lent goes to others."""
@@ -126,13 +133,13 @@ class Workqueues:
         """The connection is gone: what was not acknowledged comes again."""
         for shelf in self._shelves.values():
             shelf.messages.clear()
-        for consumer in self.consumers.values():
-            consumer.lose()
+        for items in self.pushed.values():
+            items.lose()
 
     def end(self, reason: ConnectionClosed) -> None:
         """There will be no other."""
-        for consumer in list(self.consumers.values()):
-            consumer.end(reason)
+        for items in list(self.pushed.values()):
+            items.end(reason)
 
     def _bring(self, shelf: Shelf, got: list[Item], reply: Reply) -> None:
         generation = self._conversation.generation
