@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,10 @@ class ManualTimer:
         call = Call(when, callback)
         self.calls.append(call)
         return call
+
+    def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
+        """What is to happen at the end of a turn does, while time stands still."""
+        return asyncio.get_running_loop().call_soon(callback)
 
     @property
     def pending(self) -> list[float]:

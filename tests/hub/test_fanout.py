@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from chappe.hub.fanout import RUN_BYTES_MAX, RUN_MESSAGES_MAX
+from chappe.hub.fanout import RUN_BYTES_MAX, RUN_MESSAGES_MAX, runs_of
 from chappe.hub.grant import EVERYTHING, NOTHING, Grant
 from chappe.hub.options import HubOptions
 from chappe.hub.outbox import FLUSH_SESSIONS
@@ -303,3 +303,16 @@ async def test_a_run_that_ended_for_its_size_is_joined_by_nobody(make: Callable[
     await rig.tick()
     assert bob.got()[1:] == [2, 3]
     assert alice.reply().ok
+
+
+def test_messages_are_divided_where_the_address_changes_or_a_run_is_full() -> None:
+    def messages(to: str, count: int, payload: bytes = b"1") -> list[Message]:
+        return [Message(n, "user:a", to, 1, payload) for n in range(count)]
+
+    assert list(runs_of([])) == []
+    several = [*messages("topic:a", 3), *messages("topic:b", 1), *messages("topic:a", 2)]
+    assert list(runs_of(several)) == [several[:3], several[3:4], several[4:]]
+    many = messages("topic:a", RUN_MESSAGES_MAX + 1)
+    assert [len(run) for run in runs_of(many)] == [RUN_MESSAGES_MAX, 1]
+    large = messages("topic:a", 3, b"x" * (RUN_BYTES_MAX // 2))
+    assert [len(run) for run in runs_of(large)] == [2, 1]

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from chappe.cluster.homes import Homes
 from chappe.cluster.peer import Peer
 from chappe.endpoints.application import Application
+from chappe.errors import RemoteProtocolError, StorageError
 from chappe.hub.hub import Hub
-from chappe.message import Message
+from chappe.queues.record import Stored, decode_records, encode_record
 from chappe.wire.node import Handed
 
 # In one op: so many messages, and no more bytes than that, unless one message is larger.
@@ -22,6 +23,8 @@ _HANDED_MESSAGES = 100
 _HANDED_BYTES = 256 * 1024
 
 Key = tuple[str, str]
+# A queue's address, and a message of it.
+Held = tuple[str, Stored]
 
 
 class Handover:
@@ -41,22 +44,26 @@ class Handover:
         self._homes = homes
         self._name = name
         self._find = find
-        self._waiting: dict[Key, list[Message]] = {}
+        self._waiting: dict[Key, list[Held]] = {}
 
     @property
     def waiting(self) -> int:
         """How many messages wait for their queue's node to be linked."""
         return sum(map(len, self._waiting.values()))
 
-    def give(self, app: str, messages: list[Message]) -> None:
+    def give(self, app: str, messages: list[Held]) -> None:
         """Take messages of a queue to where it lives, now or as soon as that node is linked."""
-        for message in messages:
-            self._waiting.setdefault((app, message.to), []).append(message)
+        for held in messages:
+            self._waiting.setdefault((app, held[0]), []).append(held)
         self.flush()
 
     def take(self, peer: Peer, op: Handed) -> None:
         """A peer held messages of queues that live here, or did when it heard of them last."""
-        self.give(op.app, op.messages)
+        try:
+            held = [(queue, _message(record)) for queue, record in op.messages]
+        except StorageError as error:
+            raise RemoteProtocolError(str(error)) from None
+        self.give(op.app, held)
 
     def flush(self) -> None:
         """Hand over what can be: a record has changed, or a node has come."""
@@ -77,12 +84,12 @@ class Handover:
             if peer is not None:
                 self._definitions.move(app, queue, peer.name)
 
-    def _hand(self, peer: Peer, app: str, messages: list[Message]) -> None:
-        some: list[Message] = []
+    def _hand(self, peer: Peer, app: str, messages: list[Held]) -> None:
+        some: list[tuple[str, bytes]] = []
         size = 0
-        for message in messages:
-            some.append(message)
-            size += len(message.payload) + 100
+        for queue, message in messages:
+            some.append((queue, encode_record(message)))
+            size += len(some[-1][1]) + len(queue)
             if len(some) >= _HANDED_MESSAGES or size >= _HANDED_BYTES:
                 peer.tell(Handed(app, some), size)
                 some, size = [], 0
@@ -92,3 +99,11 @@ class Handover:
     def _drop(self, app: str, count: int) -> None:
         if count:
             self._hub.recorder.dropped(app, "queue_moved", count)
+
+
+def _message(record: bytes) -> Stored:
+    """A message that a peer held; raises StorageError."""
+    (message,) = decode_records(record, 1)
+    if not isinstance(message, Stored):
+        raise StorageError(f"a {type(message).__name__} is no message")
+    return message

@@ -26,7 +26,7 @@ from chappe.errors import Overload
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.wire.node import Settled
-from chappe.wire.ops import AddressedOp
+from chappe.wire.ops import PlacedOp
 
 # What waits at the most, of all sessions and nodes.
 _HELD_MAX = 10_000
@@ -49,7 +49,7 @@ class Settling:
         self._name = name
         self._hold_s = hold_s
         # Ops of stand-ins about what lives elsewhere, and how long they wait; the oldest first.
-        self._misplaced: deque[tuple[float, Session, AddressedOp]] = deque()
+        self._misplaced: deque[tuple[float, Session, PlacedOp]] = deque()
         self._held: deque[Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._peers: list[Peer] = []
@@ -89,7 +89,7 @@ class Settling:
             raise Overload("the nodes are finding together, and too much waits for that")
         self._held.append(action)
 
-    def misplace(self, session: Session, op: AddressedOp) -> None:
+    def misplace(self, session: Session, op: PlacedOp) -> None:
         """Keep an op that was carried here until what it is about lives here; raises Overload."""
         if len(self._misplaced) >= _HELD_MAX:
             raise Overload("too much waits for nodes that are finding together")

@@ -7,6 +7,7 @@ home elsewhere is carried to its home, and carried out there as if its session w
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 from chappe.address import parse_address
@@ -17,26 +18,36 @@ from chappe.endpoints.directory import Directory
 from chappe.endpoints.services import Services
 from chappe.endpoints.topic import Topics
 from chappe.endpoints.user import Users
-from chappe.endpoints.workqueues import WorkQueues
-from chappe.errors import Overload
+from chappe.errors import Overload, RequestError
+from chappe.hub.answer import SilentAnswer
 from chappe.hub.hub import Hub
 from chappe.hub.requests import Handler
 from chappe.hub.session import Session
+from chappe.message import Message
+from chappe.queues.ops import Queues
+from chappe.queues.options import QueueLimits
 from chappe.store.memory import MemoryStore
 from chappe.wire.ops import (
     Ack,
-    AddressedOp,
+    Cancel,
     Consume,
+    Create,
+    Delete,
     Fetch,
+    Inspect,
+    Letters,
     Nack,
     Op,
+    PlacedOp,
     Presence,
     Provide,
+    Register,
     Reply,
     Request,
     Respond,
     Send,
     Unprovide,
+    Unregister,
 )
 
 # The edge of sessions that stand for those of other nodes: what they ask for is meant for here.
@@ -47,12 +58,18 @@ class Application:
     """Serves the ops of sessions on one hub."""
 
     def __init__(
-        self, hub: Hub, directory: Directory, loop: asyncio.AbstractEventLoop, node: str = "node"
+        self,
+        hub: Hub,
+        directory: Directory,
+        loop: asyncio.AbstractEventLoop,
+        node: str = "node",
+        queues: QueueLimits | None = None,
     ) -> None:
         self._hub = hub
         self.directory = directory
         self.avatars = Avatars(hub, directory)
-        self.queues = WorkQueues(hub, loop)
+        self.queues = Queues(hub, loop, queues)
+        self.queues.tell = self._tell_sender
         self.services = Services(hub, loop)
         self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.send))
         self.topics = Topics(hub, self.avatars)
@@ -69,7 +86,7 @@ class Application:
         hub.serve(self.users.handlers())
         hub.serve(self.topics.handlers())
         hub.serve(self.avatars.handlers())
-        hub.serve(self.definitions.handlers())
+        hub.serve(self._defined(self.definitions.handlers()))
         hub.serve(self._placed({**self.queues.handlers(), **self.services.handlers()}))
 
     @classmethod
@@ -88,15 +105,49 @@ class Application:
 
     def _placed(self, handlers: dict[type[Op], Handler]) -> dict[type[Op], Handler]:
         givers: tuple[type[Op], ...] = (Ack, Nack, Respond)
-        homes: tuple[type[AddressedOp], ...] = (Fetch, Consume, Provide, Unprovide, Request)
+        homes: tuple[type[Op], ...] = (
+            Fetch,
+            Consume,
+            Register,
+            Unregister,
+            Inspect,
+            Letters,
+            Provide,
+            Unprovide,
+            Request,
+        )
         placed = {op: self._at_giver(handlers[op]) for op in givers}
+        placed[Cancel] = self._at_either(handlers[Cancel])
         return placed | {op: self._at_home(op, handlers[op]) for op in homes}
 
-    def _at_home(self, kind: type[AddressedOp], handler: Handler) -> Handler:
+    def _defined(self, handlers: dict[type[Op], Handler]) -> dict[type[Op], Handler]:
+        """A queue that was made is made anew, or removed, where it lives."""
+
+        def placed(kind: type[Op], handler: Handler) -> Handler:
+            at_home = self._at_home(kind, handler)
+
+            def carry_out(session: Session, op: Create | Delete) -> None:
+                known = self.definitions.owner_of(session.app.name, op.to) is not None
+                (at_home if known else handler)(session, op)
+
+            return carry_out
+
+        return {kind: placed(kind, handler) for kind, handler in handlers.items()}
+
+    def _at_either(self, handler: Handler) -> Handler:
+        """Carry a cancel out where its queue lives, or where its message was taken."""
+        at_home, at_giver = self._at_home(Cancel, handler), self._at_giver(handler)
+
+        def carry_out(session: Session, op: Cancel) -> None:
+            (at_home if op.to else at_giver)(session, op)
+
+        return carry_out
+
+    def _at_home(self, kind: type[Op], handler: Handler) -> Handler:
         """Carry an op out where the address it is about lives."""
         lasting = kind in (Consume, Provide, Unprovide)
 
-        def carry_out(session: Session, op: AddressedOp) -> None:
+        def carry_out(session: Session, op: PlacedOp) -> None:
             app, to, cluster = session.app.name, op.to, self.cluster
             home = cluster.home(app, to)
             if home is not None and session.edge == LINK and kind not in (Provide, Unprovide):
@@ -108,6 +159,7 @@ class Application:
             elif cluster.holding and kind not in (Provide, Unprovide):
                 cluster.hold(partial(self._again, session, op))
             else:
+                self._check_here(app, to)
                 self._take_over(app, to)
                 handler(session, op)
             if lasting:
@@ -119,6 +171,26 @@ class Application:
         if not session.closed:
             self._hub.receive(session, op)
 
+    def _check_here(self, app: str, to: str) -> None:
+        """Raise Overload for a queue in a journal whose master is away."""
+        if self.definitions.stays(app, to):
+            owner = self.definitions.owner_of(app, to)
+            if owner != self.definitions.node:
+                raise Overload(f"to: {to} lives on {owner}, which is not reachable now")
+
+    def _tell_sender(self, name: str, message: Message) -> None:
+        """Tell a sender what became of its message, wherever it is; nothing if it is not there."""
+        app = self._hub.apps.get(name)
+        if app is None:
+            return
+        with suppress(RequestError):
+            user = self.users.user_of(app, message.to)
+            if user in app.endpoints:
+                self.users.deliver_here(app, message)
+            if user in app.routes:
+                self.cluster.send(app, user, message, SilentAnswer(self._hub, name))
+        self._hub.ensure_tick()
+
     def _take_over(self, app: str, to: str) -> None:
         """Go on with a queue whose node is gone; raises Overload when this one goes, too."""
         if self.definitions.owner_of(app, to) is not None:
@@ -129,7 +201,7 @@ class Application:
     def _at_giver(self, handler: Handler) -> Handler:
         """Carry an answer out on the node that gave what it answers."""
 
-        def carry_out(session: Session, op: Ack | Nack | Respond) -> None:
+        def carry_out(session: Session, op: Ack | Nack | Respond | Cancel) -> None:
             giver = None if session.edge == LINK else self.cluster.giver(session, op)
             if giver is not None:
                 self.cluster.carry(giver, session, op)

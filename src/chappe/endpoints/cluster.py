@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from chappe.errors import Unreachable
-from chappe.hub.answer import Answer
+from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
 from chappe.hub.app import App
 from chappe.hub.fanout import Relay
 from chappe.hub.session import Session
 from chappe.message import Message
-from chappe.wire.ops import Ack, AddressedOp, Nack, Op, Respond, Subscribe
+from chappe.wire.ops import Ack, Cancel, Nack, Op, PlacedOp, Respond, Subscribe
 
 
 class Cluster(Protocol):
@@ -31,7 +31,7 @@ class Cluster(Protocol):
         """Do this once it has waited; raises Overload when too much does."""
         ...
 
-    def misplace(self, session: Session, op: AddressedOp) -> None:
+    def misplace(self, session: Session, op: PlacedOp) -> None:
         """Keep an op that was carried here, about what lives elsewhere; raises Overload."""
         ...
 
@@ -54,8 +54,11 @@ class Cluster(Protocol):
         """The node where a topic, a queue or a service lives; None when it is this one."""
         ...
 
-    def publish(self, home: Relay, app: App, message: Message, answer: Answer) -> None:
-        """Take a message to a topic's home; raises Overload when its link is full."""
+    def publish(
+        self, home: Relay, app: App, message: Message, answer: SilentAnswer | RequestAnswer
+    ) -> None:
+        """Take a message to a topic's home, in a run that more of the same may join; raises
+        Overload when its link is full."""
         ...
 
     def subscribe(self, home: Relay, session: Session, op: Subscribe) -> None:
@@ -82,7 +85,7 @@ class Cluster(Protocol):
         """Remember what a session does until it leaves, in case its home moves."""
         ...
 
-    def giver(self, session: Session, op: Ack | Nack | Respond) -> Relay | None:
+    def giver(self, session: Session, op: Ack | Nack | Respond | Cancel) -> Relay | None:
         """The node that gave what an op answers; None when it was this one."""
         ...
 
@@ -96,7 +99,7 @@ class Alone:
     def hold(self, action: Callable[[], None]) -> None:
         raise AssertionError("nothing moves")
 
-    def misplace(self, session: Session, op: AddressedOp) -> None:
+    def misplace(self, session: Session, op: PlacedOp) -> None:
         raise AssertionError("nothing moves")
 
     def joining(self, session: Session) -> int:
@@ -112,7 +115,9 @@ class Alone:
     def home(self, app: str, address: str) -> Relay | None:
         return None
 
-    def publish(self, home: Relay, app: App, message: Message, answer: Answer) -> None:
+    def publish(
+        self, home: Relay, app: App, message: Message, answer: SilentAnswer | RequestAnswer
+    ) -> None:
         raise AssertionError("everything is at home here")
 
     def subscribe(self, home: Relay, session: Session, op: Subscribe) -> None:
@@ -133,5 +138,5 @@ class Alone:
     def stand(self, session: Session, op: Op) -> None:
         """Nothing moves."""
 
-    def giver(self, session: Session, op: Ack | Nack | Respond) -> Relay | None:
+    def giver(self, session: Session, op: Ack | Nack | Respond | Cancel) -> Relay | None:
         return None

@@ -1,4 +1,8 @@
-"""Definitions: topics and queues that administrators make, kept in the directory (H16, H17)."""
+"""Definitions: topics and queues that administrators make, kept in the directory (H16, H17, Q3).
+
+A queue in memory, or on Redis, lives on the node that its record names, and moves when that goes.
+One in a journal lives wherever that journal's master is.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,22 @@ import msgspec
 from chappe.address import parse_address
 from chappe.endpoints.directory import Directory
 from chappe.endpoints.history import TopicOptions
-from chappe.endpoints.limits import QueueOptions
-from chappe.endpoints.permission import permit
 from chappe.endpoints.record import Record
 from chappe.endpoints.topic import Topics
-from chappe.endpoints.workqueues import WorkQueues
-from chappe.errors import BadRequest, Overload, Unreachable
+from chappe.errors import BadRequest, Overload, RequestError, Unreachable
 from chappe.hub.hub import Hub
+from chappe.hub.permission import permit
 from chappe.hub.requests import Handler
 from chappe.hub.session import Session
-from chappe.message import Message
+from chappe.queues.broker import Broker
+from chappe.queues.ops import Queues
+from chappe.queues.options import QueueOptions
+from chappe.queues.record import Stored
+from chappe.queues.storage import Key
 from chappe.wire.ops import Create, Delete, Op, Reply
 
-_QUEUE_FIELDS = ("volatile", "depth_max", "bytes_max", "ack_timeout_s", "attempts_max")
+_TOPIC_FIELDS = TopicOptions.__struct_fields__
+_QUEUE_FIELDS = QueueOptions.__struct_fields__
 
 T = TypeVar("T")
 
@@ -30,26 +37,31 @@ _encode = msgspec.msgpack.encode
 
 
 class QueueRecord(msgspec.Struct, frozen=True):
-    """A queue, and the node it lives on."""
+    """A queue, and the node it lives on; or the journal it lives in."""
 
     owner: str
     options: QueueOptions
+    broker: str = ""
 
 
 class Definitions:
     """Makes and removes topics with options and queues, and follows what other nodes do."""
 
     def __init__(
-        self, hub: Hub, directory: Directory, topics: Topics, queues: WorkQueues, node: str
+        self, hub: Hub, directory: Directory, topics: Topics, queues: Queues, node: str
     ) -> None:
         self._hub = hub
         self._directory = directory
         self._topics = topics
         self._queues = queues
-        self._node = node
-        self._owners: dict[tuple[str, str], QueueRecord] = {}
+        self.node = node
+        self._owners: dict[Key, QueueRecord] = {}
+        # Where durable queues that are made here live: a journal of that name, or "redis".
+        self.engine = ""
+        # The node that is the master of a journal.
+        self.master_of: Callable[[str], str | None] = lambda broker: broker
         # Takes messages of a queue to the node that it lives on now.
-        self.hand_over: Callable[[str, list[Message]], None] | None = None
+        self.hand_over: Callable[[str, list[tuple[str, Stored]]], None] | None = None
         directory.subscribe("topic", self._topic_changed)
         directory.subscribe("queue", self._queue_changed)
 
@@ -61,18 +73,58 @@ class Definitions:
         """Make what an administrator asks for; raises RequestError."""
         permit(session.grant.administer, "administer", op.to)
         kind = parse_address(op.to).kind
-        app = session.app.name
         if kind == "topic":
-            self._directory.put(app, op.to, _encode(_topic_options(op)))
+            self._directory.put(session.app.name, op.to, _encode(_topic_options(op)))
+            self._answer(session, op.id)
         elif kind == "queue":
-            known = self._owners.get((app, op.to))
-            if known is None:
-                self._queues.check_room()
-            owner = known.owner if known is not None else self._node
-            self._directory.put(app, op.to, _encode(QueueRecord(owner, QueueOptions.of(op))))
+            self._create_queue(session, op, _queue_options(op))
         else:
             raise BadRequest(f"to: topics and queues are made so, a {kind} is not")
-        self._answer(session, op.id)
+
+    def _create_queue(self, session: Session, op: Create, options: QueueOptions) -> None:
+        key = (session.app.name, op.to)
+        known = self._owners.get(key)
+        if known is None:
+            self._queues.check_room()
+        elif known.options.volatile != options.volatile:
+            kind = "volatile" if known.options.volatile else "durable"
+            raise BadRequest(f"volatile: {op.to} was made {kind}; remove it first")
+        record = self._record(known, options)
+        broker = self._broker(record)
+
+        def made(error: RequestError | None) -> None:
+            if session.closed:
+                return
+            if error is not None:
+                self._hub.refuse(session, op.id, error)
+            else:
+                self._directory.put(*key, _encode(record))
+                queue = broker.queues.get(key)
+                self._answer(session, op.id, None if queue is None else queue.state.lanes)
+            self._hub.ensure_tick()
+
+        broker.make(key, options, made)
+        self._queues.volatile.settle()
+
+    def _record(self, known: QueueRecord | None, options: QueueOptions) -> QueueRecord:
+        if known is not None:
+            return QueueRecord(known.owner, options, known.broker)
+        if options.volatile or self.engine == "redis":
+            return QueueRecord(self.node, options)
+        return QueueRecord(self.node, options, self.engine)
+
+    def _broker(self, record: QueueRecord) -> Broker:
+        """The broker that a queue lives in; raises Overload or BadRequest when it is not here."""
+        if record.options.volatile:
+            return self._queues.volatile
+        broker = self._queues.durable.get(record.broker or "redis")
+        if broker is None and record.broker:
+            raise Overload(f"to: its journal {record.broker} is on another node")
+        if broker is None:
+            raise BadRequest(
+                "volatile: this node keeps queues in memory only; say volatile: true to have one"
+            )
+        return broker
 
     def delete(self, session: Session, op: Delete) -> None:
         """Remove what an administrator made; raises RequestError."""
@@ -83,24 +135,46 @@ class Definitions:
             raise Unreachable(f"to: {op.to} was not made, or is removed already")
         self._answer(session, op.id)
 
-    def _answer(self, session: Session, request: int | None) -> None:
+    def _answer(
+        self, session: Session, request: int | None, lanes: list[int] | None = None
+    ) -> None:
         if request is not None:
-            self._hub.answer(session, Reply(id=request, ok=True))
+            self._hub.answer(session, Reply(id=request, ok=True, lanes=lanes))
+
+    def queues(self, app: str) -> dict[str, QueueRecord]:
+        """The queues of an app, wherever they live."""
+        return {address: record for (name, address), record in self._owners.items() if name == app}
 
     def owner_of(self, app: str, queue: str) -> str | None:
         """The node that a queue lives on, if it was made."""
         known = self._owners.get((app, queue))
-        return None if known is None else known.owner
+        if known is None:
+            return None
+        return self.master_of(known.broker) or known.broker if known.broker else known.owner
+
+    def stays(self, app: str, queue: str) -> bool:
+        """Whether a queue waits for its node, instead of moving to another."""
+        known = self._owners.get((app, queue))
+        return known is not None and bool(known.broker)
 
     def take_over(self, app: str, queue: str) -> None:
-        """A queue lives on this node now, because its owner is gone: it begins empty."""
-        self.move(app, queue, self._node)
+        """A queue lives on this node now, because its owner is gone: it begins with what is stored
+        of it, nothing if it is volatile."""
+        self.move(app, queue, self.node)
 
     def move(self, app: str, queue: str, node: str) -> None:
-        """Let a queue, if it was made, live on that node from now on."""
+        """Let a queue, if it was made and may move, live on that node from now on."""
         known = self._owners.get((app, queue))
-        if known is not None and known.owner != node:
+        if known is not None and not known.broker and known.owner != node:
             self._directory.put(app, queue, _encode(QueueRecord(node, known.options)))
+
+    def announce(self, broker: Broker) -> None:
+        """Tell of queues that were found in a journal."""
+        for (app, address), queue in broker.queues.items():
+            known = self._owners.get((app, address))
+            if known is None or known.broker != broker.name:
+                record = QueueRecord(self.node, queue.state.options, broker.name)
+                self._directory.put(app, address, _encode(record))
 
     def _topic_changed(self, record: Record) -> None:
         options = None if record.value is None else _read(record.value, TopicOptions)
@@ -111,24 +185,60 @@ class Definitions:
         queue = None if record.value is None else _read(record.value, QueueRecord)
         if queue is None:
             self._owners.pop(key, None)
-            self._queues.delete(*key)
+            for broker in self._queues.brokers():
+                broker.remove(key, Unreachable(f"{record.address} was removed"))
             return
         self._owners[key] = queue
-        if queue.owner == self._node:
-            try:
-                self._queues.create(*key, queue.options)
-            except Overload as error:  # made elsewhere for here, or before a bound was lowered
-                self._hub.recorder.refused(record.app, error.code)
-        elif (messages := self._queues.give_up(*key)) and self.hand_over is not None:
-            self.hand_over(record.app, messages)
+        if queue.broker:
+            self._follow(key, queue)
+        elif queue.owner == self.node:
+            self._keep(key, queue)
+        else:
+            self._give_up(key, queue)
+
+    def _follow(self, key: Key, queue: QueueRecord) -> None:
+        """A queue in a journal has other options; if that is mastered here, it is to have them."""
+        broker = self._queues.durable.get(queue.broker)
+        here = None if broker is None else broker.queues.get(key)
+        if broker is not None and (here is None or here.state.options != queue.options):
+            broker.make(key, queue.options, lambda error: None)
+
+    def _keep(self, key: Key, queue: QueueRecord) -> None:
+        def made(error: RequestError | None) -> None:
+            if error is not None:
+                self._hub.recorder.refused(key[0], error.code)
+
+        try:
+            if key not in self._queues.addresses():
+                self._queues.check_room()
+            self._broker(queue).make(key, queue.options, made)
+            self._queues.volatile.settle()
+        except RequestError as error:  # made elsewhere for here, or before a bound was lowered
+            self._hub.recorder.refused(key[0], error.code)
+
+    def _give_up(self, key: Key, queue: QueueRecord) -> None:
+        """A queue lives elsewhere: what was in memory goes there, what is on Redis is there."""
+        error = Unreachable(f"{key[1]} lives on another node now")
+        for broker in self._queues.durable.values():
+            broker.release(key, error)
+        messages = self._queues.volatile.give_up(key, error)
+        if messages and self.hand_over is not None:
+            self.hand_over(key[0], [(key[1], message) for message in messages])
 
 
 def _topic_options(op: Create) -> TopicOptions:
     for name in _QUEUE_FIELDS:
         if getattr(op, name) is not None:
             raise BadRequest(f"{name}: a topic has none")
-    named = {name: getattr(op, name) for name in TopicOptions.__struct_fields__}
+    named = {name: getattr(op, name) for name in _TOPIC_FIELDS}
     return TopicOptions(**{name: value for name, value in named.items() if value is not None})
+
+
+def _queue_options(op: Create) -> QueueOptions:
+    for name in _TOPIC_FIELDS:
+        if getattr(op, name) is not None:
+            raise BadRequest(f"{name}: a queue has none")
+    return QueueOptions.of({name: getattr(op, name) for name in _QUEUE_FIELDS})
 
 
 def _read(value: bytes, kind: type[T]) -> T | None:

@@ -26,9 +26,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from chappe.clock import Clock
-from chappe.endpoints.deadline import Handle, Timer
 from chappe.errors import ConfigError
 from chappe.events.recorder import Recorder
+from chappe.hub.deadline import Handle, Timer
 
 Event = Literal["gone", "came"]
 _Key = tuple[str, str]

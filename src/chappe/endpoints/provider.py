@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from chappe.endpoints.deadline import Deadlines
+from chappe.hub.deadline import Deadlines
 
 if TYPE_CHECKING:
     from chappe.endpoints.service import Service

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from chappe.endpoints.deadline import Alarm, Timer
 from chappe.endpoints.limits import ServiceLimits
-from chappe.endpoints.permission import check_kind, permit
 from chappe.endpoints.provider import Call, Calls
 from chappe.endpoints.service import Service
 from chappe.errors import BadRequest, ErrorCode, Overload, RequestError, Unreachable
+from chappe.hub.deadline import Alarm, Timer
+from chappe.hub.permission import check_kind, permit
 from chappe.wire.ops import (
     ClientOp,
     Op,

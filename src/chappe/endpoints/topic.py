@@ -15,20 +15,22 @@ import msgspec
 from chappe.address import parse_address
 from chappe.endpoints.cluster import Cluster
 from chappe.endpoints.history import History, TopicOptions, newest
-from chappe.endpoints.scope import outside
 from chappe.endpoints.user import Owners
 from chappe.errors import BadRequest, Forbidden, Overload, RequestError
-from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
+from chappe.hub.answer import RequestAnswer, SilentAnswer
 from chappe.hub.app import App
 from chappe.hub.grant import EVERYTHING
 from chappe.hub.hub import Hub
 from chappe.hub.requests import Handler
+from chappe.hub.scope import outside
 from chappe.hub.session import Session
 from chappe.message import Message
 from chappe.wire.ops import Op, Position, Presence, Publish, Reply, Subscribe, Unsubscribe
 
 # All histories of a node together; the one that was published to longest ago goes first.
 HISTORIES_BYTES_MAX = 256 * 1024 * 1024
+
+_Answer = RequestAnswer | SilentAnswer
 
 
 class Topics:
@@ -79,18 +81,23 @@ class Topics:
         if self._joins(app, to):
             fanout.add(message, session)
             nodes = fanout.nodes
+        elif self._joins_elsewhere(session, op):
+            fanout.add(message, session if op.id is None else None)
+            return
         else:
             home = self.cluster.home(app.name, to)
             if home is not None or self.cluster.holding:
                 check_topic(to)
                 self._publish_later(app.name, message, self._answer(session, op.id, message))
+                if op.id is None and home is not None and to == fanout.to:
+                    fanout.sender = session  # more of the same need not be checked again
                 return
             nodes = self.publish_here(app, message, session)
         if op.id is not None:
             message_id = session.encoding.message_id(message.id)
             self._hub.answer(session, Reply(id=op.id, ok=True, message=message_id, nodes=nodes))
 
-    def _publish_later(self, name: str, message: Message, answer: Answer) -> None:
+    def _publish_later(self, name: str, message: Message, answer: _Answer) -> None:
         """Publish at a home that is elsewhere, or here once all nodes see the same ones."""
         home = self.cluster.home(name, message.to)
         if home is not None:
@@ -100,7 +107,7 @@ class Topics:
         else:
             answer.ok(self.publish_here(self._hub.app(name), message))
 
-    def _publish_held(self, name: str, message: Message, answer: Answer) -> None:
+    def _publish_held(self, name: str, message: Message, answer: _Answer) -> None:
         try:
             self._publish_later(name, message, answer)
         except RequestError as error:
@@ -114,10 +121,22 @@ class Topics:
             and app is fanout.app
             and not fanout.promised
             and not fanout.foreign
+            and not fanout.elsewhere
             and not (self._options and (app.name, to) in self._options)
         )
 
-    def _answer(self, session: Session, request: int | None, message: Message) -> Answer:
+    def _joins_elsewhere(self, session: Session, op: Publish) -> bool:
+        """Whether a message goes on with a run to its topic's home; it has to, then."""
+        fanout = self._fanout
+        return (
+            fanout.elsewhere
+            and op.to == fanout.to
+            and session.app is fanout.app
+            and not fanout.promised
+            and fanout.joins_elsewhere(session, op.id)
+        )
+
+    def _answer(self, session: Session, request: int | None, message: Message) -> _Answer:
         if request is None:
             return SilentAnswer(self._hub, session.app.name)
         return RequestAnswer(self._hub, session, request, message.id)
@@ -140,6 +159,17 @@ class Topics:
         fanout.begin(app, to, subscribers or (), promised=False, relays=watchers)
         fanout.add(message, sender)
         return fanout.nodes
+
+    def publish_run_here(self, app: App, messages: list[Message]) -> list[int]:
+        """Publish messages to one topic as its home; how many nodes took each. Raises BadRequest
+        if it is none."""
+        first, *rest = messages
+        nodes = [self.publish_here(app, first)]
+        if rest and self._joins(app, first.to):
+            nodes += [self._fanout.nodes] * len(rest)
+            self._fanout.extend(rest)
+            return nodes
+        return nodes + [self.publish_here(app, message) for message in rest]
 
     def _keep(self, app: App, message: Message, options: TopicOptions) -> Message:
         if options.anonymous:

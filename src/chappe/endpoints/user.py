@@ -7,7 +7,6 @@ from typing import Protocol
 
 from chappe.address import parse_address
 from chappe.endpoints.cluster import Cluster
-from chappe.endpoints.scope import outside
 from chappe.errors import BadRequest, Overload, RequestError, Unreachable
 from chappe.hub.answer import Answer, JointAnswer, RequestAnswer, SilentAnswer
 from chappe.hub.app import App
@@ -15,6 +14,7 @@ from chappe.hub.fanout import Relay
 from chappe.hub.grant import EVERYTHING
 from chappe.hub.hub import Hub
 from chappe.hub.requests import Handler
+from chappe.hub.scope import outside
 from chappe.hub.session import Session
 from chappe.message import Message
 from chappe.wire.ops import Op, Presence, Reply, Send
@@ -116,7 +116,7 @@ class Users:
             answer = RequestAnswer(self._hub, sender, request, message.id)
         self.cluster.send(app, user, message, answer)
         fanout = self._fanout
-        if fanout.elsewhere and fanout.to == to and request is None:
+        if fanout.elsewhere and fanout.to == to and fanout.app is app and request is None:
             fanout.sender = sender  # more of the same need not be checked again
         return False
 

@@ -108,6 +108,9 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     headers_bytes_max: int = 16 * 1024
     # Messages that wait for consumers that never came.
     awaited_max: int = 10_000
+    # Dead letters of a queue; when there are more the oldest go.
+    dead_max: int = 100_000
+    volatile_dead_max: int = 1_000
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

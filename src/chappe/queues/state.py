@@ -125,6 +125,9 @@ class QueueState:
         # The last seq of each lane; the queue's own lanes in the order they were given to it.
         self.heads: dict[int, int] = {DEAD_LANE: 0, DELAY_LANE: 0}
         self.lanes: list[int] = []
+        # Over how many of them keyed messages are spread: not over more while some wait, or two of
+        # one key would be in two lanes.
+        self.key_lanes = 1
         self.groups: dict[str, GroupState] = {
             name: GroupState(name) for name in (DEAD_GROUP, DELAY_GROUP)
         }
@@ -147,6 +150,11 @@ class QueueState:
             for group in self.readers()
         ]
         return max(lags, default=sum(self.heads[lane] for lane in self.lanes))
+
+    def load(self, lane: int) -> int:
+        """How many messages of a lane wait or are in hand, as the slowest group sees it."""
+        head = self.heads[lane]
+        return max((group.at(lane).lag(head) for group in self.readers()), default=head)
 
     def waiting_bytes(self) -> int:
         """The bytes of what waits or is in hand, as the slowest group sees it."""
@@ -177,6 +185,8 @@ class QueueState:
                 if lane not in self.heads:
                     self.heads[lane] = 0
                     self.lanes.append(lane)
+            if self.depth() == 0:
+                self.key_lanes = len(self.lanes)
         else:
             raise StorageError(f"{type(record).__name__}: not a record of a queue's life")
 
@@ -312,7 +322,8 @@ class QueueState:
         producers = [[name, list(seen.items())] for name, seen in self.producers.items()]
         delayed = [[seq, due_ms, message] for seq, (due_ms, message) in self.delayed.items()]
         heads = list(self.heads.items())
-        state = [heads, self.lanes, groups, self.bytes, delayed, producers]
+        lanes = [self.lanes, self.key_lanes]
+        state = [heads, lanes, groups, self.bytes, delayed, producers]
         return Snapshot(
             self.number, self.app, self.address, self.options, msgspec.Raw(_encode(state))
         )
@@ -324,7 +335,7 @@ class QueueState:
         try:
             heads, lanes, groups, waiting, delayed, producers = msgspec.msgpack.decode(record.state)
             state.heads = dict(heads)
-            state.lanes = lanes
+            state.lanes, state.key_lanes = lanes
             state.bytes = waiting
             state.groups = {group[0]: _group(group) for group in groups}
             for entry in delayed:

@@ -29,7 +29,15 @@ class Found(NamedTuple):
 
 
 class Storage(Protocol):
-    """Keeps the records of queues."""
+    """Keeps the records of queues.
+
+    `kind` is what figures call it. An `immediate` one commits and reads before the call returns.
+    One with `marks_ahead` takes marks beyond the last message of a lane.
+    """
+
+    kind: str
+    immediate: bool
+    marks_ahead: bool
 
     def open(
         self,

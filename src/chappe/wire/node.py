@@ -62,6 +62,8 @@ class ToHome(NodeOp, tag=67):
     first: int
     messages: list[Message]
     forwarded: bool = False
+    # Whether nobody asked for verdicts: only those that are refused come back, without a number.
+    silent: bool = False
 
 
 class FromHome(NodeOp, tag=68):
@@ -205,10 +207,10 @@ class VisitOver(NodeOp, tag=86):
 
 
 class Handed(NodeOp, tag=87):
-    """Messages of queues that this node held, and that live on yours now."""
+    """Messages of queues that this node held, and that live on yours now: each with its queue."""
 
     app: str
-    messages: list[Message]
+    messages: list[tuple[str, bytes]]
 
 
 class Left(NodeOp, tag=88):

@@ -161,6 +161,10 @@ class Cancel(ClientOp, tag="cancel"):
     to: str = ""
 
 
+# Ops about something that lives in one place.
+PlacedOp = Union[AddressedOp, Cancel]
+
+
 class Register(AddressedOp, tag="register"):
     """Be a consumer of a queue by a name; without a group, one that shares with nobody.
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from chappe.endpoints.limits import QueueLimits, QueueOptions
-from chappe.endpoints.workqueues import WorkQueues
+from chappe.queues.options import QueueLimits, QueueOptions
+from chappe.queues.ops import Queues
 from chappe.errors import BadRequest, CloseCode, ConfigError, Overload
 from chappe.events.recorder import CountingRecorder
 from chappe.hub.grant import Grant, scope_of
@@ -46,11 +46,12 @@ class QueueRig(Rig):
     def __init__(self, *, queue_limits: QueueLimits | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.timer = ManualTimer()
-        self.queues = WorkQueues(self.hub, self.timer, queue_limits)
+        self.queues = Queues(self.hub, self.timer, queue_limits)
         self.hub.serve({**self.queues.handlers(), Send: self.queues.send})
 
     def jobs(self, **options: Any) -> None:
-        self.queues.create("default", JOBS, QueueOptions(**options))
+        self.queues.volatile.make(("default", JOBS), QueueOptions.of({"volatile": True, **options}), lambda error: None)
+        self.queues.volatile.settle()
 
     async def ask(self, who: Endpoint, op: Op) -> Reply:
         who.say(op)

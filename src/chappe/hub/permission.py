@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chappe.address import parse_address
-from chappe.endpoints.scope import outside
+from chappe.hub.scope import outside
 from chappe.errors import BadRequest
 from chappe.hub.grant import EVERYTHING, Scope
 

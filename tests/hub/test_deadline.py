@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from chappe.endpoints.deadline import LAPSES_MAX, Alarm, Deadlines
+from chappe.hub.deadline import LAPSES_MAX, Alarm, Deadlines
 from tests.endpoints.timer import ManualTimer
 
 

@@ -1,0 +1,263 @@
+"""A broker: the queues of one storage, and the turns in which they commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from chappe.clock import Clock
+from chappe.errors import Overload, RequestError
+from chappe.hub.deadline import Alarm
+from chappe.hub.session import Session
+from chappe.queues.consumer import Loans
+from chappe.queues.options import QueueLimits, QueueOptions
+from chappe.queues.queue import Outlet, Queue
+from chappe.queues.record import Made, Stored
+from chappe.queues.state import QueueState
+from chappe.queues.storage import Key, Storage
+
+log = structlog.get_logger()
+
+# Turns of volatile queues within one turn of the loop: more would be a queue that feeds itself.
+_TURNS_MAX = 1_000
+
+Opened = Callable[[RequestError | None], None]
+
+
+class Broker:
+    """The queues that live here, of one storage."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        limits: QueueLimits,
+        loans: Loans,
+        alarm: Alarm,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        outlet: Callable[[str], Outlet],
+        name: str = "",
+    ) -> None:
+        self.storage = storage
+        self.limits = limits
+        self.loans = loans
+        self.name = name
+        self._alarm = alarm
+        self._loop = loop
+        self._clock = clock
+        self._outlet = outlet
+        self.queues: dict[Key, Queue] = {}
+        # Queues whose state is being read, and who waits for it; and those that cannot be read.
+        self._opening: dict[Key, list[Opened]] = {}
+        self.broken: dict[Key, RequestError] = {}
+        # How many messages wait in each lane number, over all queues.
+        self._dirty: dict[Queue, None] = {}
+        self._scheduled = False
+        # Told when a queue that failed is there again.
+        self.on_back: Callable[[Queue], None] | None = None
+        # Told who was a consumer of a queue that is gone.
+        self.on_gone: Callable[[Queue, list[Session]], None] | None = None
+
+    @property
+    def now(self) -> float:
+        """The loop's time."""
+        return self._loop.time()
+
+    @property
+    def now_ms(self) -> int:
+        """The wall time."""
+        return self._clock.wall_ms()
+
+    def start(self) -> None:
+        """Go on with the queues that are stored."""
+        for state in self.storage.known():
+            self._take_in(state)
+
+    def make(self, key: Key, options: QueueOptions, made: Opened) -> None:
+        """Let there be a queue, with these options and as many lanes; tells once it is durable."""
+
+        def opened(error: RequestError | None) -> None:
+            if error is not None:
+                made(error)
+                return
+            queue = self.queues[key]
+            try:
+                self._define(queue, options)
+            except Overload as refused:
+                made(refused)
+                return
+            queue.after(lambda: made(None), made)
+
+        if key in self.queues:
+            opened(None)
+        else:
+            self.open(key, options, opened)
+
+    def _define(self, queue: Queue, options: QueueOptions) -> None:
+        state = queue.state
+        missing = options.lanes - len(state.lanes)
+        if missing <= 0 and options == state.options:
+            return
+        self.storage.check()
+        lanes = [*state.lanes, *self._choose_lanes(missing, set(state.lanes))]
+        queue.add(Made(state.number, *key_of(state), options, lanes))
+        for group in queue.groups.values():
+            for lane in lanes:
+                group.add_lane(lane)
+
+    def _choose_lanes(self, count: int, taken: set[int]) -> list[int]:
+        """The least loaded lanes that a queue has not, and new ones if need be (Q3)."""
+        if count <= 0:
+            return []
+        loads = dict.fromkeys(range(1, self.limits.lanes + 1), (0, 0))
+        for queue in self.queues.values():
+            for lane in queue.state.lanes:
+                load, users = loads.get(lane, (0, 0))
+                loads[lane] = (load + queue.state.load(lane), users + 1)
+        free = sorted((load, lane) for lane, load in loads.items() if lane not in taken)
+        chosen = [lane for _, lane in free[:count]]
+        last = max([*loads, *taken])
+        return chosen + list(range(last + 1, last + 1 + count - len(chosen)))
+
+    def open(self, key: Key, options: QueueOptions, told: Opened) -> None:
+        """Read what is known of a queue, to go on with it here."""
+        waiting = self._opening.setdefault(key, [])
+        waiting.append(told)
+        if len(waiting) > 1:
+            return
+
+        def opened(state: QueueState | None, error: RequestError | None) -> None:
+            if state is not None:
+                self._take_in(state)
+            elif error is not None:
+                self.broken[key] = error
+                log.error("queue.closed", app=key[0], queue=key[1], reason=str(error))
+            for one in self._opening.pop(key, ()):
+                one(error)
+
+        self.storage.open(key, options, opened)
+
+    def is_opening(self, key: Key) -> bool:
+        """Whether a queue is being read."""
+        return key in self._opening
+
+    def _take_in(self, state: QueueState) -> None:
+        key = key_of(state)
+        self.broken.pop(key, None)
+        self.queues[key] = Queue(state, self.storage, self, self._outlet(state.app))
+        self._alarm.set()
+
+    def remove(self, key: Key, error: RequestError) -> None:
+        """Forget a queue with all it holds; who waits there is answered."""
+        queue = self.queues.get(key)
+        if queue is None:
+            return
+        held = queue.state.depth()
+        self._let_go(queue, error)
+        if held:
+            queue.outlet.dropped("queue_removed", held)
+        self.storage.remove(queue.state, lambda refused: None)
+
+    def release(self, key: Key, error: RequestError) -> None:
+        """Let a queue live elsewhere: what is stored of it stays."""
+        queue = self.queues.get(key)
+        if queue is not None:
+            self._let_go(queue, error)
+            self.storage.forget(queue.state)
+
+    def close(self, error: RequestError) -> None:
+        """Let all queues live elsewhere."""
+        for key in list(self.queues):
+            self.release(key, error)
+
+    def _let_go(self, queue: Queue, error: RequestError) -> None:
+        key = key_of(queue.state)
+        if self.queues.get(key) is queue:
+            del self.queues[key]
+        self._dirty.pop(queue, None)
+        sessions = queue.close(error)
+        if self.on_gone is not None:
+            self.on_gone(queue, sessions)
+
+    def failed(self, queue: Queue, error: RequestError) -> None:
+        """A commit failed: what this node knows may not be what is stored; it reads anew."""
+        key, options = key_of(queue.state), queue.state.options
+        log.warning("queue.failed", app=key[0], queue=key[1], reason=str(error))
+        standing = queue.consuming()
+        self._let_go(queue, error)
+        self.storage.forget(queue.state)
+
+        def back(refused: RequestError | None) -> None:
+            again = self.queues.get(key)
+            if refused is None and again is not None:
+                for session, group, credit in standing:
+                    if not session.closed:
+                        again.group(group).consume(session, credit, self.now)
+                        again.holders |= {
+                            name: one for name, one in queue.holders.items() if one is session
+                        }
+                if self.on_back is not None:
+                    self.on_back(again)
+
+        self.open(key, options, back)
+
+    def give_up(self, key: Key, error: RequestError) -> list[Stored]:
+        """Let go of a volatile queue; what it held, in order, with those in hand among them."""
+        queue = self.queues.get(key)
+        if queue is None:
+            return []
+        held: list[Stored] = []
+        state = queue.state
+        for lane in state.lanes:
+            low = state.low(lane)
+            self.storage.read(
+                state,
+                lane,
+                low + 1,
+                state.heads[lane] - low,
+                lambda found: held.extend(found.messages),
+            )
+        groups = list(state.readers())
+        held = [
+            one
+            for one in held
+            if not groups or any(not group.at(one.lane).is_done(one.seq) for group in groups)
+        ]
+        self._let_go(queue, error)
+        self.storage.forget(state)
+        return sorted(held, key=lambda one: one.id)
+
+    def wake(self, queue: Queue) -> None:
+        """Run a queue at the end of this turn."""
+        self._dirty[queue] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def settle(self) -> None:
+        """Run queues whose commits take no time, now instead of at the end of the turn."""
+        if self.storage.immediate and self._dirty:
+            self._turns()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        self._turns()
+        self._alarm.set()
+
+    def _turns(self) -> None:
+        """Run what is to be run; what a commit without delay brings about, likewise."""
+        for _ in range(_TURNS_MAX if self.storage.immediate else 1):
+            dirty, self._dirty = self._dirty, {}
+            if not dirty:
+                return
+            for queue in dirty:
+                if not queue.closed:
+                    queue.run()
+
+
+def key_of(state: QueueState) -> Key:
+    """The key of a queue."""
+    return state.app, state.address

@@ -1,0 +1,97 @@
+"""What queues decide, carried out on a hub."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from chappe.errors import RequestError
+from chappe.message import Message
+from chappe.queues.consumer import Item
+from chappe.queues.record import MessageType, Stored
+from chappe.wire.ops import Delivery, Reply
+
+if TYPE_CHECKING:
+    from chappe.hub.hub import Hub
+    from chappe.hub.session import Session
+
+
+class HubOutlet:
+    """Carries out on a hub what the queues of an app decide."""
+
+    __slots__ = ("_app", "_hub", "_tell")
+
+    def __init__(self, hub: Hub, app: str, tell: Callable[[str, Message], None]) -> None:
+        self._hub = hub
+        self._app = app
+        self._tell = tell
+
+    def deliver(self, session: Session, item: Item) -> bool:
+        return self._hub.outboxes.put_promised(session, _encode(session, item))
+
+    def fetched(self, session: Session, request: int | None, n: int) -> None:
+        if request is not None:
+            self._hub.answer(session, Reply(id=request, ok=True, n=n))
+
+    def refused(self, session: Session, request: int | None, error: RequestError) -> None:
+        self._hub.refuse(session, request, error)
+
+    def dropped(self, reason: str, messages: int) -> None:
+        self._hub.recorder.dropped(self._app, reason, messages)
+
+    def died(self, queue: str, letter: Stored) -> None:
+        death = letter.death
+        assert death is not None, "a dead letter says why it is one"
+        self._hub.recorder.dropped(self._app, "dead_letter", 1)
+        if not letter.sender:
+            return
+        told = {
+            "message": str(letter.id),
+            "num": letter.num,
+            "reason": death.reason,
+            "group": death.group,
+            "attempts": death.attempts,
+        }
+        payload = msgspec.json.encode({"dead_letter": told})
+        message = Message(self._hub.ids.next(), queue, letter.sender, self._hub.now_ms, payload)
+        self._tell(self._app, message)
+
+
+def _encode(session: Session, item: Item) -> bytes:
+    """A message as its consumer sees it: the shortest way if there is nothing more to say."""
+    record = item.record
+    queue, group = item.group.queue.address, item.group.state.name
+    plain = (
+        not group
+        and item.attempts == 0
+        and record.key is None
+        and record.headers is None
+        and record.tags is None
+        and record.num is None
+    )
+    if plain:
+        message = Message(
+            record.id, record.sender, queue, record.ts_ms, record.payload, record.binary
+        )
+        return session.encoding.message(message)
+    binary = record.binary
+    return session.encoding.op(
+        Delivery(
+            message=session.encoding.message_id(record.id),
+            from_=record.sender,
+            to=queue,
+            ts=record.ts_ms,
+            data=msgspec.UNSET if binary else msgspec.Raw(record.payload),
+            data64=b64encode(record.payload).decode() if binary else None,
+            key=record.key,
+            headers=record.headers,
+            tags=record.tags,
+            num=record.num,
+            type=None if record.type == MessageType.REPLY_EXPECTED else record.type,
+            group=group or None,
+            attempt=item.attempts + 1,
+        )
+    )

@@ -1,0 +1,412 @@
+"""One queue: its lanes, its groups, and the commits that make what they do durable.
+
+    send, ack, ...  --> records, applied to the state in order --+
+    end of the turn --> one commit of them all ------------------+--> storage
+    committed       --> replies, deliveries
+
+All that happens in one turn of the loop becomes durable together: a commit costs the same for one
+record and for a thousand. Whatever is visible outside happens after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
+
+import structlog
+
+from chappe.errors import BadRequest, Overload, RequestError, StorageError
+from chappe.queues.awaited import Awaited
+from chappe.queues.consumer import Item, Loans
+from chappe.queues.delays import Delays
+from chappe.queues.filter import describe
+from chappe.queues.group import Group
+from chappe.queues.letters import Letters
+from chappe.queues.options import QueueLimits
+from chappe.queues.record import DELAY_LANE, Done, Record, Registered, Stored, Tried, Unregistered
+from chappe.queues.state import QueueState
+from chappe.queues.storage import Storage
+
+if TYPE_CHECKING:
+    from chappe.hub.session import Session
+
+log = structlog.get_logger()
+
+Told = Callable[[], None]
+Refused = Callable[[RequestError], None]
+
+
+class Outlet(Protocol):
+    """Where a queue's decisions are carried out."""
+
+    def deliver(self, session: Session, item: Item) -> bool:
+        """Hand a message to a consumer; False when there is no room for it."""
+        ...
+
+    def fetched(self, session: Session, request: int | None, n: int) -> None:
+        """A fetch is over and brought so many."""
+        ...
+
+    def refused(self, session: Session, request: int | None, error: RequestError) -> None:
+        """A fetch that waited is answered with an error."""
+        ...
+
+    def dropped(self, reason: str, messages: int) -> None:
+        """Messages were lost, and why."""
+        ...
+
+    def died(self, queue: str, letter: Stored) -> None:
+        """A message is a dead letter: its sender is to be told."""
+        ...
+
+
+class Keeper(Protocol):
+    """Whoever looks after a queue: the broker."""
+
+    limits: QueueLimits
+    loans: Loans
+
+    @property
+    def now(self) -> float:
+        """The loop's time."""
+        ...
+
+    @property
+    def now_ms(self) -> int:
+        """The wall time."""
+        ...
+
+    def wake(self, queue: Queue) -> None:
+        """Run a queue at the end of this turn."""
+        ...
+
+    def settle(self) -> None:
+        """Run queues whose commits take no time, now instead of at the end of the turn."""
+        ...
+
+    def failed(self, queue: Queue, error: RequestError) -> None:
+        """A commit of a queue failed: what it knows is not what is stored."""
+        ...
+
+
+class Queue:
+    """A queue, as long as it lives on this node."""
+
+    def __init__(self, state: QueueState, storage: Storage, keeper: Keeper, outlet: Outlet) -> None:
+        self.state = state
+        self.storage = storage
+        self.keeper = keeper
+        self.outlet = outlet
+        self.limits = keeper.limits
+        self.loans = keeper.loans
+        self.address = state.address
+        self.closed = False
+        # The last message of each lane that is durable.
+        self.committed = dict(state.heads)
+        # The lanes that keyed messages are spread over, and what waits at them all together.
+        self.groups: dict[str, Group] = {}
+        # Which session answers to a consumer's name.
+        self.holders: dict[str, Session] = {}
+        self._records: list[Record] = []
+        self._stored: list[Stored] = []
+        self._told: list[tuple[Told, Refused | None]] = []
+        self._touched: dict[Group, None] = {}
+        self._handing: dict[Group, None] = {}
+        self.delays = Delays(self)
+        self.letters = Letters(self)
+        self.awaited = Awaited(self)
+        for group in state.readers():
+            if not group.expected:
+                self.groups[group.name] = Group(self, group)
+
+    @property
+    def now_ms(self) -> int:
+        """The wall time."""
+        return self.keeper.now_ms
+
+    def add(self, record: Record) -> None:
+        """Take a record into the state and the next commit."""
+        self.state.apply(record, self.limits)
+        self._records.append(record)
+        if type(record) is Stored:
+            self._stored.append(record)
+        self.keeper.wake(self)
+
+    def after(self, told: Told, refused: Refused | None = None) -> None:
+        """Call back once all that was added so far is durable, or has failed to be."""
+        self._told.append((told, refused))
+        self.keeper.wake(self)
+
+    def touch(self, group: Group) -> None:
+        """A group has something to say in the next commit."""
+        self._touched[group] = None
+        self.keeper.wake(self)
+
+    def hand_out_soon(self, group: Group) -> None:
+        """Let a group hand out what it has at the end of this turn."""
+        self._handing[group] = None
+        self.keeper.wake(self)
+
+    def run(self) -> None:
+        """The turn is over: commit what it brought, hand out what may be."""
+        handing, self._handing = self._handing, {}
+        for group in handing:
+            group.hand_out(self.keeper.now)
+        self._commit()
+
+    def _commit(self) -> None:
+        marks: list[Tried] = []
+        finished: list[Done] = []
+        touched, self._touched = self._touched, {}
+        for group in touched:
+            if group.closed:
+                continue
+            for record in group.records():
+                self.state.apply(record, self.limits)
+                self._records.append(record)
+                if isinstance(record, Tried):
+                    marks.append(record)
+                else:
+                    finished.append(record)
+        if not self._records and not self._told:
+            return
+        records, self._records = self._records, []
+        stored, self._stored = self._stored, []
+        told, self._told = self._told, []
+
+        def done(error: RequestError | None) -> None:
+            if error is None:
+                self._committed(stored, marks, finished, told)
+            else:
+                self._fail(told, error)
+
+        try:
+            self.storage.commit(self.state, records, done)
+        except Overload as error:
+            self._fail(told, error)
+
+    def _committed(
+        self,
+        stored: list[Stored],
+        marks: list[Tried],
+        finished: list[Done],
+        told: list[tuple[Told, Refused | None]],
+    ) -> None:
+        committed, groups = self.committed, self.groups
+        for message in stored:
+            committed[message.lane] = message.seq
+        # What was stored is durable even if this queue lives elsewhere by now.
+        for tell, _ in told:
+            tell()
+        if self.closed:
+            return
+        self._offer(stored)
+        for mark in marks:
+            if mark.group in groups:
+                groups[mark.group].granted(mark.lane, mark.seq)
+        if finished:
+            self._discard(finished)
+        now = self.keeper.now
+        for group in list(groups.values()):
+            if group.waiting:
+                group.hand_out(now)
+
+    def _offer(self, stored: list[Stored]) -> None:
+        """Let those who wait know of messages that are durable."""
+        groups = list(self.groups.values())
+        for message in stored:
+            if message.lane > 0:
+                for group in groups:
+                    group.offer(message)
+            elif message.lane == DELAY_LANE:
+                self.delays.add(message)
+
+    def _discard(self, finished: list[Done]) -> None:
+        """Let the storage forget what every group is done with."""
+        readers = list(self.state.readers())
+        for record in finished:
+            ranges, lane = record.ranges, record.lane
+            seqs = [
+                seq
+                for at in range(0, len(ranges), 2)
+                for seq in range(ranges[at], ranges[at + 1] + 1)
+            ]
+            if len(readers) > 1:
+                seqs = [s for s in seqs if all(one.at(lane).is_done(s) for one in readers)]
+            if seqs:
+                self.storage.discard(self.state, lane, seqs)
+
+    def _fail(self, told: list[tuple[Told, Refused | None]], error: RequestError) -> None:
+        for _, refuse in told:
+            if refuse is not None:
+                refuse(error)
+        if not self.closed:
+            self.keeper.failed(self, error)
+
+    def unreadable(self, error: StorageError) -> None:
+        """What is stored could not be read."""
+        log.error("queue.unreadable", queue=self.address, app=self.state.app, reason=str(error))
+
+    def send(self, message: Stored, told: Callable[[int], None], refused: Refused) -> None:
+        """Store a message in one of the lanes, or until it is due; tells its id once it is durable.
+
+        Raises Overload when there is no room, BadRequest if there never is.
+        """
+        known = self._known(message)
+        if known is not None:
+            self.after(lambda: told(known), refused)
+            return
+        self.storage.check()
+        self._check_room(len(message.payload))
+        if message.consumers is None and self.state.options.consumers is not None:
+            message.consumers = self.state.options.consumers
+        if message.due_ms is not None:
+            self.delays.check_room()
+            self.place(message, DELAY_LANE)
+        else:
+            self.deliver(message)
+        self.after(lambda: told(message.id), refused)
+
+    def deliver(self, message: Stored) -> None:
+        """Give a message its place in a lane, to be delivered."""
+        if message.consumers is not None:
+            self.awaited.expect(message)
+        self.place(message, self._choose(message.key))
+        if message.consumers is not None:
+            self.awaited.stored(message)
+
+    def place(self, message: Stored, lane: int) -> None:
+        """Give a message its place in a lane."""
+        message.queue = self.state.number
+        message.lane = lane
+        message.seq = self.state.heads[lane] + 1
+        self.add(message)
+
+    def _known(self, message: Stored) -> int | None:
+        """The id that was given to the same message when it came before; raises BadRequest."""
+        producer, seq = message.producer, message.producer_seq
+        if producer is None or seq is None:
+            return None
+        seen = self.state.producers.get(producer)
+        if seen is None:
+            return None
+        known = seen.get(seq)
+        if known is None and len(seen) >= self.limits.producer_window and seq < next(iter(seen)):
+            raise BadRequest(
+                f"seq: {seq} of producer {producer} is older than the last "
+                f"{self.limits.producer_window}, nobody knows whether it was stored"
+            )
+        return known
+
+    def _check_room(self, size: int) -> None:
+        options, state = self.state.options, self.state
+        if size > options.bytes_max:
+            raise BadRequest(f"data: {size} bytes, {self.address} holds {options.bytes_max}")
+        depth = state.depth() + len(state.delayed)
+        if depth >= options.depth_max:
+            raise Overload(f"{self.address} holds {depth} messages already")
+        held = state.waiting_bytes()
+        if held + size > options.bytes_max:
+            raise Overload(f"{self.address} holds {held} bytes already")
+        if options.volatile and self.loans.bytes_held + size > self.limits.bytes_max:
+            raise Overload("the volatile queues of this node are full")
+
+    def _choose(self, key: str | None) -> int:
+        """The lane of a key, or the one with the least to do (Q4)."""
+        lanes, state = self.state.lanes, self.state
+        if len(lanes) == 1:
+            return lanes[0]
+        if key is not None:
+            return lanes[crc32(key.encode()) % state.key_lanes]
+        return min(lanes, key=state.load)
+
+    def group(self, name: str) -> Group:
+        """The group of that name, made if it is not there."""
+        group = self.groups.get(name)
+        if group is None:
+            self.register(name, "", None, None)
+            group = self.groups[name]
+        return group
+
+    def register(
+        self,
+        name: str,
+        consumer: str,
+        tags: list[str] | None,
+        headers: dict[str, str] | None,
+        *,
+        new: bool = False,
+    ) -> None:
+        """Let there be a group with a consumer in it; raises BadRequest for another filter than the
+        group has, Overload when there are too many."""
+        known = self.state.groups.get(name)
+        if known is not None and not known.expected:
+            if (tags, headers) != (None, None) and (tags, headers) != (known.tags, known.headers):
+                raise BadRequest(
+                    f"tags: group {name!r} was registered with "
+                    f"{describe(known.tags, known.headers)}; all of a group take the same"
+                )
+            if not consumer or consumer in known.consumers:
+                return
+            tags, headers = known.tags, known.headers
+        elif known is None and len(self.state.groups) >= self.limits.groups_max:
+            raise Overload(f"{self.address} has {self.limits.groups_max} groups already")
+        if known is not None and len(known.consumers) >= self.limits.consumers_max:
+            raise Overload(f"group {name!r} has {self.limits.consumers_max} consumers already")
+        self.storage.check()
+        now_ms = self.keeper.now_ms
+        number = self.state.number
+        self.add(Registered(number, name, consumer, tags, headers, now_ms, expected=False, new=new))
+        if name not in self.groups:
+            self.groups[name] = Group(self, self.state.groups[name])
+
+    def unregister(self, name: str, consumer: str) -> list[Session]:
+        """Let a group have a consumer less, or without a name be no more; raises BadRequest.
+
+        Returns who was a consumer of a group that is gone.
+        """
+        known = self.state.groups.get(name)
+        if known is None or name.startswith("!"):
+            raise BadRequest(f"group: {self.address} has none named {name!r}")
+        if consumer and consumer not in known.consumers:
+            raise BadRequest(f"name: {consumer!r} is not registered in group {name!r}")
+        self.storage.check()
+        self.add(Unregistered(self.state.number, name, consumer))
+        self.holders.pop(consumer, None)
+        left = not consumer or (consumer == name and not known.consumers)
+        if not left:
+            return []
+        if consumer:
+            self.add(Unregistered(self.state.number, name))
+        group = self.groups.pop(name, None)
+        error = BadRequest(f"group: {name!r} was given up")
+        return group.close(error) if group is not None else []
+
+    def consuming(self) -> list[tuple[Session, str, int]]:
+        """Who is pushed messages: session, group and credit."""
+        return [
+            (session, name, credit)
+            for name, group in self.groups.items()
+            for session, credit in group.consuming()
+        ]
+
+    def bury(self, item: Item, reason: str) -> None:
+        """Let a message be a dead letter of a group."""
+        self.letters.bury(item.record, item.group.state.name, item.attempts, reason)
+
+    def close(self, error: RequestError | None) -> list[Session]:
+        """Let go of everything; returns who was a consumer."""
+        sessions: dict[Session, None] = {}
+        self.closed = True
+        for group in self.groups.values():
+            sessions |= dict.fromkeys(group.close(error))
+        told, self._told = self._told, []
+        for _, refuse in told:
+            if refuse is not None and error is not None:
+                refuse(error)
+        self.groups.clear()
+        self.holders.clear()
+        self.delays.close()
+        self.awaited.close()
+        return list(sessions)

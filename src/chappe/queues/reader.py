@@ -1,0 +1,172 @@
+"""A reader: brings the messages of one lane to one group, in order.
+
+    lane   ... 41 42 43 44 45 46 47 48 49 50 ...
+                  |        |           |
+             position    ahead       head          position < ahead: read, not yet handed out
+
+What comes in while the reader is at the end of its lane goes straight into its window; a reader
+that has fallen behind reads from the storage, some at a time. What was open when the queue was
+opened comes first. Nothing is given beyond the mark that is committed: that is how attempts are
+counted across a crash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from chappe.queues.record import Stored
+from chappe.queues.storage import Found
+
+if TYPE_CHECKING:
+    from chappe.queues.group import Group
+
+
+class Reader:
+    """One group's way through one lane."""
+
+    __slots__ = (
+        "_backlog",
+        "_begun",
+        "_group",
+        "_reading",
+        "_window",
+        "_window_bytes",
+        "ahead",
+        "granted",
+        "in_hand",
+        "lane",
+        "progress",
+        "ready_at",
+    )
+
+    def __init__(self, group: Group, lane: int) -> None:
+        self._group = group
+        self.lane = lane
+        self.progress = group.state.at(lane)
+        head = group.queue.state.heads[lane]
+        self._backlog = deque(sorted(seq for seq in self.progress.open if seq <= head))
+        self._window: deque[Stored] = deque()
+        self._window_bytes = 0
+        self._reading = False
+        # The last message that was read, beyond what was open at first.
+        self.ahead = self._begun = min(self.progress.mark, head)
+        self.granted = self.progress.mark
+        # Messages that are lent, wait for another try, or wait behind their key.
+        self.in_hand = 0
+        # With a push interval: when the next message may be pushed.
+        self.ready_at = 0.0
+
+    def offer(self, message: Stored) -> None:
+        """A message was stored in the lane; one that this reader is not up to it reads later."""
+        limits = self._group.queue.limits
+        if (
+            message.seq == self.ahead + 1
+            and not self._backlog
+            and not self._reading
+            and len(self._window) < limits.ahead_messages
+            and self._window_bytes < limits.ahead_bytes
+        ):
+            self.ahead = message.seq
+            self._window.append(message)
+            self._window_bytes += len(message.payload)
+
+    def take(self) -> Stored | None:
+        """The next message that the group wants; None when there is none, or not yet."""
+        window, group = self._window, self._group
+        if self.in_hand >= group.queue.limits.open_max:
+            return None
+        while True:
+            if not window:
+                self.fill()  # a storage in memory has brought some when this returns
+            if not window:
+                return None
+            message = window[0]
+            if message.seq > self.granted:
+                group.want_mark(self)
+                return None
+            window.popleft()
+            self._window_bytes -= len(message.payload)
+            if group.wants(message):
+                return message
+            group.skip(self.lane, message.seq, len(message.payload))
+
+    @property
+    def coming(self) -> bool:
+        """Whether messages are there that could not be taken yet."""
+        if self.in_hand >= self._group.queue.limits.open_max:
+            return False
+        return bool(self._window or self._backlog or self._reading)
+
+    def attempts_of(self, seq: int) -> int:
+        """How often a message may have been handed out before."""
+        return self.progress.attempts.get(seq, 1) if seq <= self._begun else 0
+
+    def fill(self) -> None:
+        """Read more, if there is more and nothing is being read."""
+        if self._reading:
+            return
+        queue = self._group.queue
+        count = queue.limits.ahead_messages
+        if self._backlog:
+            first = self._backlog[0]
+            last = first
+            for seq in self._backlog:
+                if seq > last + 1 or seq - first >= count:
+                    break
+                last = seq
+            self._reading = True
+            queue.storage.read(queue.state, self.lane, first, last - first + 1, self._got_open)
+        elif self.ahead < queue.committed.get(self.lane, 0):
+            self._reading = True
+            queue.storage.read(queue.state, self.lane, self.ahead + 1, count, self._got)
+
+    def _got_open(self, found: Found) -> None:
+        """What was open at first has been read."""
+        self._reading = False
+        if not self._usable(found):
+            return
+        there = {message.seq: message for message in found.messages}
+        gone: list[int] = []
+        while self._backlog and self._backlog[0] <= found.upto:
+            seq = self._backlog.popleft()
+            if seq not in self.progress.open:
+                continue
+            if seq in there:
+                self._push(there[seq])
+            else:
+                gone.append(seq)
+        self._group.lost(self.lane, gone)
+        self._group.hand_out_soon()
+
+    def _got(self, found: Found) -> None:
+        """Messages that follow those before have been read."""
+        self._reading = False
+        if not self._usable(found):
+            return
+        upto = min(found.upto, self._group.queue.committed.get(self.lane, 0))
+        expected = self.ahead + 1
+        gone: list[int] = []
+        for message in found.messages:
+            if message.seq > upto:
+                break
+            gone += range(expected, message.seq)
+            expected = message.seq + 1
+            self._push(message)
+        gone += range(expected, upto + 1)
+        self.ahead = max(self.ahead, upto)
+        self._group.lost(self.lane, gone)
+        self._group.hand_out_soon()
+
+    def _usable(self, found: Found) -> bool:
+        """Whether a read brought something to go on with, for a group that is still there."""
+        if self._group.closed:
+            return False
+        if found.error is not None:
+            self._group.queue.unreadable(found.error)
+            return False
+        return True
+
+    def _push(self, message: Stored) -> None:
+        self._window.append(message)
+        self._window_bytes += len(message.payload)
