@@ -40,9 +40,38 @@ class NodeApi:
         """GET a JSON answer; raises RequestError as the node answers, or NodeUnreachable."""
         return self._read(self._open("GET", path, query, None, TIMEOUT_S))
 
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """POST JSON and read the answer; raises as `get`."""
-        return self._read(self._open("POST", path, {}, body, TIMEOUT_S))
+    def post(
+        self, path: str, body: dict[str, Any] | None, *, wait_s: float = 0.0, **query: Any
+    ) -> dict[str, Any]:
+        """POST JSON and read the answer, which may take `wait_s` by itself; raises as `get`."""
+        return self._read(self._open("POST", path, query, _json(body), TIMEOUT_S + wait_s))
+
+    def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """PUT JSON and read the answer; raises as `get`."""
+        return self._read(self._open("PUT", path, {}, _json(body), TIMEOUT_S))
+
+    def delete(self, path: str, **query: Any) -> dict[str, Any]:
+        """DELETE and read the answer; raises as `get`."""
+        return self._read(self._open("DELETE", path, query, None, TIMEOUT_S))
+
+    def lines(self, path: str, **query: Any) -> Iterator[bytes]:
+        """GET lines, one after the other; raises as `get`, and when they break off."""
+        with self._open("GET", path, query, None, TIMEOUT_S) as response:
+            try:
+                yield from response
+            except (OSError, HTTPException) as error:
+                raise NodeUnreachable(f"the node at {self._url} is gone ({error})") from None
+
+    def post_lines(self, path: str, lines: bytes, **query: Any) -> dict[str, Any]:
+        """POST lines; an answer that tells how far they were followed is given, not raised."""
+        try:
+            return self._read(self._send("POST", path, query, lines, TIMEOUT_S))
+        except HTTPError as error:
+            with error:
+                answer = _body_of(error)
+            if "done" in answer:
+                return answer
+            raise _refusal(error, answer) from None
 
     def events(self, **query: Any) -> Iterator[dict[str, Any]]:
         """Yield each event of the node's stream; raises NodeUnreachable when it breaks off."""
@@ -60,12 +89,25 @@ class NodeApi:
         method: str,
         path: str,
         query: dict[str, Any],
-        body: dict[str, Any] | None,
+        data: bytes | None,
+        timeout_s: float | None,
+    ) -> HTTPResponse:
+        try:
+            return self._send(method, path, query, data, timeout_s)
+        except HTTPError as error:
+            with error:
+                raise _refusal(error, _body_of(error)) from None
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any],
+        data: bytes | None,
         timeout_s: float | None,
     ) -> HTTPResponse:
         given = {name: value for name, value in query.items() if value}
         url = self._url + path + (f"?{urlencode(given, doseq=True)}" if given else "")
-        data = json.dumps(body).encode() if body is not None else None
         request = Request(url, data=data, method=method)  # noqa: S310, the scheme was checked
         if data is not None:
             request.add_header("Content-Type", "application/json")
@@ -73,8 +115,8 @@ class NodeApi:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
             response: HTTPResponse = self._opener.open(request, timeout=timeout_s)
-        except HTTPError as error:
-            raise _refusal(error) from None
+        except HTTPError:
+            raise
         except (URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise NodeUnreachable(
@@ -93,10 +135,20 @@ class NodeApi:
         return answer
 
 
-def _refusal(error: HTTPError) -> ChappeError:
-    with error:
-        try:
-            body = json.loads(error.read())
-            return request_error(body["error"], body["reason"])
-        except (ValueError, KeyError, TypeError):
-            return ChappeError(f"the node answered {error.code} {error.reason}")
+def _json(body: dict[str, Any] | None) -> bytes | None:
+    return None if body is None else json.dumps(body).encode()
+
+
+def _body_of(error: HTTPError) -> dict[str, Any]:
+    try:
+        body = json.loads(error.read())
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _refusal(error: HTTPError, body: dict[str, Any]) -> ChappeError:
+    if "error" not in body or "reason" not in body:
+        return ChappeError(f"the node answered {error.code} {error.reason}")
+    unknown = body.get("outcome") == "unknown"
+    return request_error(body["error"], body["reason"], outcome_unknown=unknown)

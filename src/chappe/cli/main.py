@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from chappe.cli import messages, token
+from chappe.cli import messages, queue, token
 from chappe.cli.cluster import cluster
 from chappe.cli.serve import serve
 from chappe.cli.status import status
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 for command in (serve, messages.send, messages.publish, messages.listen, status, cluster):
     app.command()(command)
+app.add_typer(queue.app, name="queue")
 app.add_typer(token.app, name="token")
 
 

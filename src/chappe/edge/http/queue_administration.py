@@ -46,10 +46,19 @@ class Page(msgspec.Struct):
 
     messages: list[msgspec.Raw]
     next: int | None = None
+    error: str | None = None
 
 
-read_page = msgspec.json.Decoder(Page).decode
+_read_page = msgspec.json.Decoder(Page).decode
 _read_id = msgspec.json.Decoder(_Named).decode
+
+
+def read_page(data: Any) -> Page:
+    """A page as the queue told it; raises Overload when it cannot read its own messages now."""
+    page = _read_page(data)
+    if page.error is not None:
+        raise Overload(page.error)
+    return page
 
 
 def no_queues(app: str) -> Iterable[str]:
@@ -162,7 +171,7 @@ class QueueAdministrationRoutes:
                 answer = await self._errands.ask(errand, op)
                 if not answer.ok:
                     return answered(answer)
-                page = read_page(answer.data)  # type: ignore[arg-type]
+                page = read_page(answer.data)
                 for letter in page.messages:
                     if _read_id(letter).message == message:
                         content = b'{"ok":true,"message":%b}' % bytes(letter)

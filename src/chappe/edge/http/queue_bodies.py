@@ -125,6 +125,7 @@ class GroupFigures(msgspec.Struct):
 
     group: str
     lag: int
+    bytes: int
     in_hand: int
     # Consumers in line for the next message.
     waiting: int
@@ -148,9 +149,10 @@ class Figures(msgspec.Struct):
     lanes: list[LaneFigures]
     options: dict[str, Any]
     groups: list[GroupFigures]
-    broker: str
-    epoch: int
     stored: Literal["local", "redis", "memory"]
+    # Where it lives, and how often it moved.
+    broker: str = ""
+    epoch: int = 0
 
 
 class QueuesPage(msgspec.Struct):
@@ -176,6 +178,8 @@ class MessageView(msgspec.Struct, kw_only=True):
     num: int | None = None
     type: int = 1
     consumers: list[str] | None = None
+    producer: str | None = None
+    producer_seq: int | None = None
     data: Any = None
     data64: str | None = None
     # Of a delayed message: when it is due.
@@ -190,6 +194,8 @@ class MessagesPage(msgspec.Struct):
     ok: bool
     messages: list[MessageView]
     next: int | None
+    # Why they cannot be read now.
+    error: str | None = None
 
 
 class MessageShown(msgspec.Struct):

@@ -41,6 +41,7 @@ class GroupLine(_Strict):
     headers: dict[str, str] | None = None
     expected: bool = False
     lag: int = 0
+    bytes: int = 0
     in_hand: int = 0
     waiting: int = 0
 
@@ -61,6 +62,8 @@ class MessageLine(_Strict):
     lane: int | None = None
     seq: int | None = None
     ts: int | None = None
+    producer: str | None = None
+    producer_seq: int | None = None
     from_: str = field(name="from", default="")
     death: dict[str, Any] | None = None
 

@@ -150,7 +150,7 @@ class QueueTransferRoutes:
             answer = await self._errands.ask(errand, op)
             if not answer.ok:
                 raise request_error(answer.error or "", answer.reason or "")
-            page = read_page(answer.data)  # type: ignore[arg-type]
+            page = read_page(answer.data)
             for message in page.messages:
                 yield message
             if page.next is None:

@@ -1,0 +1,152 @@
+"""`chappe queue create`, `list`, `show`, `delete`, `promote`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from chappe.cli.api import NodeApi
+from chappe.cli.live import show
+from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, console, print_json
+from chappe.cli.queue.remote import Name, open_node, open_queue
+from chappe.cli.queue.tables import queue_view, queues_table
+from chappe.errors import ConfigError
+
+_PAGE = 1000
+Watch = Annotated[float, typer.Option(help="Show it anew every so many seconds.")]
+_Int = Annotated[int | None, typer.Option()]
+_Float = Annotated[float | None, typer.Option()]
+
+
+def create(
+    name: Name,
+    lanes: Annotated[int | None, typer.Option(help="So many lanes; order holds in each.")] = None,
+    volatile: Annotated[
+        bool | None, typer.Option("--volatile/--durable", help="In memory only.")
+    ] = None,
+    ordered: Annotated[
+        bool | None,
+        typer.Option("--ordered/--unordered", help="A lane's next only after ACK of the one."),
+    ] = None,
+    attempts_max: _Int = None,
+    ack_timeout_s: _Float = None,
+    retry_s: _Float = None,
+    retry_max_s: _Float = None,
+    depth_max: _Int = None,
+    bytes_max: _Int = None,
+    consumer: Annotated[
+        list[str] | None, typer.Option(help="Messages are for this one; may be repeated.")
+    ] = None,
+    await_s: _Float = None,
+    push_interval_s: _Float = None,
+    expire_s: _Float = None,
+    as_: As = "",
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Make a queue, durable unless said otherwise; or change the options of one."""
+    queue = open_queue(name, as_, http, token_file, ca)
+    answer = queue.put(
+        lanes=lanes,
+        volatile=volatile,
+        ordered=ordered,
+        attempts_max=attempts_max,
+        ack_timeout_s=ack_timeout_s,
+        retry_s=retry_s,
+        retry_max_s=retry_max_s,
+        depth_max=depth_max,
+        bytes_max=bytes_max,
+        consumers=consumer,
+        await_s=await_s,
+        push_interval_s=push_interval_s,
+        expire_s=expire_s,
+    )
+    if as_json:
+        print_json(answer)
+        return
+    given = answer.get("lanes") or []
+    told = f", lane{'s' if len(given) != 1 else ''} {', '.join(map(str, given))}" if given else ""
+    console.print(f"[green]ok[/] {queue.address}{told}", highlight=False)
+
+
+def list_(
+    prefix: Annotated[str, typer.Option(help="Only those whose names begin so.")] = "",
+    watch: Watch = 0.0,
+    as_: As = "",
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """List queues: what waits, how far each group is behind, dead letters, where they live."""
+    node = open_node(http, token_file, ca)
+    show(lambda: _all(node, as_, prefix), queues_table, watch_s=watch, as_json=as_json)
+
+
+def show_(
+    name: Name,
+    watch: Watch = 0.0,
+    as_: As = "",
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Show one queue: its lanes, groups and options."""
+    queue = open_queue(name, as_, http, token_file, ca)
+    show(queue.figures, queue_view, watch_s=watch, as_json=as_json)
+
+
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove all that it holds.")] = False,
+    as_: As = "",
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a queue with all that it holds."""
+    queue = open_queue(name, as_, http, token_file, ca)
+    if not yes:
+        raise ConfigError(f"--yes: missing; {queue.address} would be removed with all it holds")
+    answer = queue.delete()
+    if as_json:
+        print_json(answer)
+    else:
+        console.print(f"[green]ok[/] {queue.address} is removed", highlight=False)
+
+
+def promote(
+    broker: Annotated[str, typer.Argument(help="The broker, named as the node that it began on.")],
+    as_: As = "",
+    http: Http = HTTP,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Make the node at --http the master of a broker that it follows."""
+    node = open_node(http, token_file, ca)
+    path = f"/v1/brokers/{quote(broker, safe='')}/promote"
+    asked: dict[str, Any] = {"as": as_}
+    answer = node.post(path, None, **asked)
+    if as_json:
+        print_json(answer)
+    else:
+        console.print(f"[green]ok[/] this node is the master of {broker}", highlight=False)
+
+
+def _all(node: NodeApi, as_: str, prefix: str) -> dict[str, Any]:
+    queues: list[dict[str, Any]] = []
+    start: int | None = 0
+    while start is not None:
+        page = node.get(
+            "/v1/queues", **{"as": as_, "prefix": prefix, "start": start, "limit": _PAGE}
+        )
+        queues += page["queues"]
+        start = page["next"]
+    return {"queues": queues}
