@@ -119,5 +119,13 @@ def peek_ts(header: bytes) -> int:
     return ts_ms
 
 
+def peek_lsn(buffer: bytes, offset: int) -> int | None:
+    """The position that a batch says it has, unchecked; None when that cannot be read."""
+    if len(buffer) - offset < HEADER_BYTES or not buffer.startswith(MAGIC, offset):
+        return None
+    lsn: int = _HEAD.unpack_from(buffer, offset)[5]
+    return lsn
+
+
 def _checksum(head: bytes | memoryview, tail: bytes | memoryview, body: bytes | memoryview) -> int:
     return crc32(body, crc32(tail, crc32(head)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from chappe.errors import StorageError
 from chappe.log.fs import Fs
 from chappe.log.segment import unwrap_index, wrap_index
 
@@ -48,11 +47,12 @@ class Epochs:
         """Put the file in place, blocking."""
         fs.write(path, self.encode())
 
-    def load(self, fs: Fs, path: str) -> None:
-        """Read the file if there is one, blocking. Raises StorageError when it is damaged."""
+    def load(self, fs: Fs, path: str) -> bool:
+        """Read the file if there is one, blocking; whether it was whole."""
         if not fs.exists(path):
-            return
+            return True
         data = unwrap_index(fs.read(path, 0, fs.size(path)))
         if data is None:
-            raise StorageError(f"{path}: damaged")
+            return False
         self.all = msgspec.json.decode(data, type=list[tuple[int, int]])
+        return True

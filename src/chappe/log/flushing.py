@@ -99,10 +99,15 @@ class Flushing:
         # All bytes that were accepted and are not written.
         self._waiting_bytes = 0
         self._soon = False
-        self._syncing = False
+        self._sync_handle: Any = None
         # What is left of the reserve since it was spent; None: all of it is there.
         self._spare_bytes: int | None = None
         self._probe_at = 0.0
+
+    @property
+    def flying(self) -> Group | None:
+        """The last group of the write that is under way."""
+        return self._flying[-1] if self._flying else None
 
     @property
     def idle(self) -> bool:
@@ -112,7 +117,6 @@ class Flushing:
     def begin(self, lsn: int, *, reserved: bool) -> None:
         """Go on at a position, with or without room in reserve."""
         self.flushed = self.committed = lsn
-        self.failed = None
         self._spare_bytes = None if reserved else 0
 
     def check_room(self, size: int, *, freeing: bool) -> None:
@@ -120,7 +124,10 @@ class Flushing:
         if self.failed is not None:
             raise Overload(self.failed)
         size += HEADER_BYTES
-        if self.building.bytes + size > self._options.batch_bytes_max:
+        allowed = self._options.batch_bytes_max
+        if size > allowed:
+            raise Overload(f"{self._folder}: {size} bytes at once, {allowed} are allowed")
+        if self.building.bytes - self.building.snapshot_bytes + size > allowed:
             raise Overload(f"{self._folder}: too much waits to be written already")
         self._check_disk_room(size, freeing=freeing)
 
@@ -129,13 +136,18 @@ class Flushing:
         self._check_disk_room(size, freeing=True)
 
     def _check_disk_room(self, size: int, *, freeing: bool) -> None:
-        waiting = self._waiting_bytes + size
         if self._spare_bytes is not None:
             self._probe()
-            if not freeing or waiting > self._spare_bytes:
+            if not freeing or not self.fits(size):
                 raise Overload(f"{self._folder}: disk full")
-        if waiting > self._options.reserve_bytes:
+        if not self.fits(size):
             raise Overload(f"{self._folder}: too much waits to be written already")
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room on the disk for so much more even if it is full."""
+        room = self._spare_bytes
+        room = self._options.reserve_bytes if room is None else room
+        return self._waiting_bytes + size <= room
 
     def add(self, records: Sequence[bytes], size: int, done: Done | None) -> None:
         """Accept records of that size."""
@@ -177,8 +189,16 @@ class Flushing:
         self._raws.clear()
         self._waiting_bytes = sum(len(group.piece.data) for group in self._flying)
         for group in groups:
+            group.void = True
             group.tell(Overload(reason, outcome_unknown=True))
         building.tell(Overload(reason, outcome_unknown=True))
+
+    def stop(self, reason: str) -> None:
+        """Let nothing happen any more."""
+        self.fence(reason)
+        if self._sync_handle is not None:
+            self._sync_handle.cancel()
+            self._sync_handle = None
 
     def fail(self, error: OSError) -> None:
         """Stop for good."""
@@ -225,7 +245,8 @@ class Flushing:
             self.flush_now()
 
     def _confirm(self, groups: list[Group]) -> None:
-        if self.failed is not None:
+        groups = [group for group in groups if not group.void]
+        if not groups:
             return
         self._unconfirmed.extend(groups)
         if self.acknowledger is None:
@@ -254,13 +275,12 @@ class Flushing:
             log.info("disk has room again", folder=self._folder)
 
     def _sync_later(self) -> None:
-        if not self._syncing:
-            self._syncing = True
+        if self._sync_handle is None:
             when = self._timer.time() + self._options.flush_interval_s
-            self._timer.call_at(when, self._sync)
+            self._sync_handle = self._timer.call_at(when, self._sync)
 
     def _sync(self) -> None:
-        self._syncing = False
+        self._sync_handle = None
         if not self.broken:
             self._jobs.run(self._writer.sync, self.synced)
 

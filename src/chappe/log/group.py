@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from chappe.errors import RequestError
 from chappe.log.batch import HEADER_BYTES, Batch, encode_batch
@@ -25,21 +25,23 @@ class Sealing:
 class Building:
     """The batch that takes records now."""
 
-    __slots__ = ("bytes", "first", "records", "sealing", "waiters")
+    __slots__ = ("bytes", "first", "records", "sealing", "snapshot_bytes", "waiters")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.waiters: list[Done] = []
         self.bytes = 0
+        self.snapshot_bytes = 0
         self.first = False
         self.sealing: Sealing | None = None
 
-    def begin(self, snapshot: list[bytes], sealing: Sealing | None) -> None:
+    def begin(self, snapshot: Sequence[bytes], sealing: Sealing | None) -> None:
         """Begin a segment with it."""
         self.first = True
         self.sealing = sealing
-        self.records = snapshot
-        self.bytes = HEADER_BYTES + sum(map(len, snapshot))
+        self.records = list(snapshot)
+        self.snapshot_bytes = sum(map(len, snapshot))
+        self.bytes = HEADER_BYTES + self.snapshot_bytes
 
     def add(self, records: Iterable[bytes], size: int, done: Done | None) -> None:
         """Take records of that size together."""
@@ -68,7 +70,7 @@ class Building:
 class Group:
     """Batches on their way to the disk, or waiting to be committed."""
 
-    __slots__ = ("batches", "piece", "sealing", "waiters")
+    __slots__ = ("batches", "piece", "sealing", "void", "waiters")
 
     def __init__(
         self, piece: Piece, batches: list[Batch], waiters: list[Done], sealing: Sealing | None
@@ -77,6 +79,8 @@ class Group:
         self.batches = batches
         self.waiters = waiters
         self.sealing = sealing
+        # Whether it was fenced on its way: it may get to the disk, but is not committed by us.
+        self.void = False
 
     @property
     def end(self) -> int:

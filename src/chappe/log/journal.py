@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 
 from chappe.errors import Forbidden, Overload, StorageError
-from chappe.log.batch import Batch
+from chappe.log.batch import HEADER_BYTES, Batch
 from chappe.log.cutting import cut_back
 from chappe.log.disk import Disk
 from chappe.log.epochs import EPOCHS, Epochs
@@ -141,14 +141,17 @@ class Journal:
         """
         self._writer.lock()
         try:
-            self._epochs.load(self._fs, f"{self.folder}/{EPOCHS}")
+            known = self._epochs.load(self._fs, f"{self.folder}/{EPOCHS}")
             recovery = Recovery(self._fs, self._segments, self._report)
             for batch in recovery.batches():
                 self._epochs.begin(batch.epoch, batch.lsn)
                 yield batch
+            if not known:
+                self._find_epochs()
             # What was reset to a master's position and got nothing yet begins there.
             self._resume(max(recovery.base, self._epochs.began))
             self._open = True
+            self._flushing.failed = None
         finally:
             if not self._open:
                 self._writer.unlock()
@@ -167,9 +170,16 @@ class Journal:
         if 0 < allowed < self.end - self.start + size and not freeing:
             raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
         if not self._flushing.building.records:
-            self._begin_batch()
+            self._begin_batch(size)
         self._flushing.add(records, size, done)
         return self.end
+
+    def check(self) -> None:
+        """Raise Overload when nothing can be appended now."""
+        self._flushing.check_room(0, freeing=False)
+        allowed = self._options.disk_bytes_max
+        if 0 < allowed < self.end - self.start:
+            raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
 
     def flush_soon(self) -> None:
         """Write what waits in the loop's next turn, or when the write under way is over."""
@@ -180,8 +190,16 @@ class Journal:
         self._flushing.acknowledge(lsn)
 
     def fence(self, reason: str) -> None:
-        """Refuse from now on; what waits has an unknown outcome. A higher epoch ends it."""
+        """Refuse from now on; what waits has an unknown outcome. A higher epoch ends it.
+
+        What waited to be written never will be: the owner has to fold its state anew.
+        """
         self._flushing.fence(reason)
+        flying = self._flushing.flying
+        self.end = self.flushed if flying is None else flying.end
+        self._base = self._segments.all[-1].base if self._segments.all else None
+        if flying is not None and flying.piece.base is not None:
+            self._base = flying.piece.base
 
     def begin_epoch(self, epoch: int) -> None:
         """Write in a higher epoch from now on; that ends a fence.
@@ -249,8 +267,10 @@ class Journal:
 
     def scan(self, base: int) -> Iterator[Batch]:
         """Read all batches of one segment, blocking; damage is reported."""
+        segment = self._segments.find(base)
+        assert segment is not None
         path = self._segments.path(base)
-        for part in scan(self._fs, path, base, self._fs.size(path)):
+        for part in scan(self._fs, path, base, segment.size):
             if isinstance(part, Batch):
                 yield part
             else:
@@ -296,21 +316,25 @@ class Journal:
         self._flushing.flush_now()
         await self._jobs.settled()
         # What the acknowledger did not let through, or has not confirmed.
-        self._flushing.fence(f"{self.folder}: closed")
+        self._flushing.stop(f"{self.folder}: closed")
         if self._open:
             self._open = False
             self._jobs.run(self._writer.close, self._closed)
             await self._jobs.settled()
 
-    def _begin_batch(self) -> None:
-        """Begin a segment with the batch if it is time for one."""
+    def _begin_batch(self, size: int) -> None:
+        """Begin a segment with the batch if it is time for one, before records go into it."""
         if self._base is not None and self.end - self._base < self._roll_bytes:
             return
         records = self._snapshot()
-        size = sum(map(len, records))
-        if size > self._options.batch_bytes_max and self._base is not None:
-            log.warning("snapshot too large, segment goes on", folder=self.folder, bytes=size)
-            self._roll_bytes += self._options.segment_bytes
+        snapshot_bytes = sum(map(len, records))
+        too_large = snapshot_bytes > self._options.batch_bytes_max
+        if too_large or not self._flushing.fits(size + snapshot_bytes + 2 * HEADER_BYTES):
+            if self._base is None:
+                raise Overload(f"{self.folder}: no room for a snapshot")
+            # The segment goes on; to try at every batch would cost a snapshot each.
+            log.warning("no room for a snapshot", folder=self.folder, bytes=snapshot_bytes)
+            self._roll_bytes += self._options.segment_bytes // 4
             return
         building = Building()
         building.begin(records, self._roll())
@@ -359,9 +383,9 @@ class Journal:
         self._jobs.run(write, written)
 
     def _retain(self) -> None:
-        if self._removing or self._flushing.broken:
-            return
         sealed = self._segments.all[:-1]
+        if self._removing or self._flushing.broken or not sealed or sealed[0].end > self._passed:
+            return
         now_ms = self._wall_ms()
         going = removable(sealed, self._passed, now_ms, self._options, self.keep)
         if going:
@@ -381,6 +405,16 @@ class Journal:
         content = self._epochs.encode()
         path = f"{self.folder}/{EPOCHS}"
         self._jobs.run(lambda: self._fs.write(path, content), self._flushing.synced)
+
+    def _find_epochs(self) -> None:
+        """Read every batch for its epoch, since the file that says it is damaged."""
+        path = f"{self.folder}/{EPOCHS}"
+        self._report(Damage(path, 0, self._fs.size(path), "the checksum is wrong"))
+        self._epochs.all = []
+        for base in self.bases:
+            for batch in self.scan(base):
+                self._epochs.begin(batch.epoch, batch.lsn)
+        self._epochs.save(self._fs, path)
 
     def _resume(self, empty: int) -> None:
         """Go on after the last segment, or at a position if there is none."""
@@ -406,6 +440,8 @@ class Journal:
             log.warning("journal not closed cleanly", folder=self.folder, error=str(error))
 
     def _report(self, damage: Damage) -> None:
+        if damage in self.damages:
+            return
         log.warning(
             "journal damaged",
             segment=damage.segment,

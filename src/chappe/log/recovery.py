@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 
 from chappe.log.batch import HEADER_BYTES, Batch, peek_ts
 from chappe.log.fs import ASIDE, Fs
-from chappe.log.segment import Damage, Segment, Segments, base_of, read_at, scan
+from chappe.log.segment import INDEX_SUFFIX, Damage, Segment, Segments, base_of, read_at, scan
 
 
 class Recovery:
@@ -32,6 +32,7 @@ class Recovery:
         """
         self._find()
         self._drop_empty()
+        self._drop_indexes()
         self._date()
         segments = self._segments.all
         newest = (at for at in reversed(range(len(segments))) if self._is_whole(segments[at]))
@@ -65,6 +66,14 @@ class Recovery:
             self._fs.remove(path)
             self._segments.all.pop()
             self.base = last.base
+
+    def _drop_indexes(self) -> None:
+        """Remove indexes of what is not sealed: such segments are gone, or will grow."""
+        sealed = {self._segments.index_path(segment.base) for segment in self._segments.all[:-1]}
+        for name in self._fs.list(self._segments.folder):
+            path = f"{self._segments.folder}/{name}"
+            if name.endswith(INDEX_SUFFIX) and path not in sealed:
+                self._fs.remove(path)
 
     def _date(self) -> None:
         """Date each segment by the first batch of the one after it; that is not checked yet."""

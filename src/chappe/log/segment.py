@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 from zlib import crc32
 
-from chappe.log.batch import MAGIC, Batch, Damaged, Torn, read_batch
+from chappe.log.batch import MAGIC, Batch, Damaged, Torn, peek_lsn, read_batch
 from chappe.log.fs import Fs
 
 SUFFIX = ".log"
@@ -107,11 +107,15 @@ def scan(fs: Fs, path: str, base: int, size: int) -> Iterator[Batch | Damage]:
             part = read_batch(window)
         found = _judge(part, path, base, offset)
         if isinstance(found, Damage):
-            window, start = fs.read(path, offset, size - offset), offset
+            if start + len(window) < size:
+                window, start = fs.read(path, offset, size - offset), offset
             skip = part.skip if isinstance(part, Damaged) else 0
-            end = _resume(window, base + offset, skip)
-            tail = end == len(window)
-            found = found._replace(end=size if tail else offset + end, tail=tail)
+            end = _resume(window, offset - start, base + start, skip)
+            found = (
+                found._replace(end=size, tail=True)
+                if end is None
+                else found._replace(end=start + end)
+            )
         yield found
         offset = found.end if isinstance(found, Damage) else found.end - base
 
@@ -126,18 +130,18 @@ def _judge(part: Batch | Torn | Damaged, path: str, base: int, offset: int) -> B
     return part
 
 
-def _resume(window: bytes, lsn: int, skip: int) -> int:
-    """Where the next batch begins, or how long the window is when there is none."""
-    for at in chain((skip,), _magics(window)):
-        part = read_batch(window, at) if 0 < at < len(window) else None
-        if isinstance(part, Batch) and part.lsn == lsn + at:
+def _resume(window: bytes, damaged: int, lsn: int, skip: int) -> int | None:
+    """Where the next batch begins after a damaged one, in a window that begins at a position."""
+    likely = (damaged + skip,) if skip else ()
+    for at in chain(likely, _magics(window, damaged + 1)):
+        if peek_lsn(window, at) == lsn + at and isinstance(read_batch(window, at), Batch):
             return at
-    return len(window)
+    return None
 
 
-def _magics(window: bytes) -> Iterator[int]:
-    at = window.find(MAGIC, 1)
-    while at > 0:
+def _magics(window: bytes, start: int) -> Iterator[int]:
+    at = window.find(MAGIC, start)
+    while at >= 0:
         yield at
         at = window.find(MAGIC, at + 1)
 
