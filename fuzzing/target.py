@@ -16,6 +16,8 @@ from chappe.access.token import AUDIENCE, Key, TokenAuthenticator
 from chappe.address import parse_address
 from chappe.clock import SystemClock
 from chappe.errors import BadRequest, ChappeError, Forbidden, RemoteProtocolError
+from chappe.log.batch import Batch, encode_batch, read_batch
+from chappe.log.raw import check_raw
 from chappe.message import Message
 from chappe.wire import packed, text
 from chappe.wire.limits import Limits
@@ -120,6 +122,8 @@ def targets() -> list[Target]:
         Target("node-ops", _node_ops, _NODE_FRAMES, protocol),
         Target("link-frames", _link_frames, _LINK_FRAMES, protocol),
         Target("link-handshake", _link_handshake, _link_talk(), (Refused,)),
+        Target("batch", _batch, _BATCHES, ()),
+        Target("raw-batches", _raw_batches, _BATCHES, (BadRequest, Forbidden)),
         Target("address", _address, _ADDRESSES, (BadRequest,)),
         Target("token", token.verify, token.tokens(), (Forbidden,)),
         Target("token-header", token.verify_header, token.headers(), (Forbidden,)),
@@ -238,6 +242,28 @@ def _link_handshake(data: bytes) -> None:
     assert side.peer is None or message == talk[turn]
 
 
+def _batch(data: bytes) -> None:
+    """What is read as a batch is the very one that was written."""
+    batch = read_batch(data)
+    if not isinstance(batch, Batch):
+        return
+    again = encode_batch(
+        [batch.body],
+        lsn=batch.lsn,
+        epoch=batch.epoch,
+        ts_ms=batch.ts_ms,
+        count=batch.count,
+        first=batch.first,
+    )
+    assert again == batch.data == data[: len(again)]
+
+
+def _raw_batches(data: bytes) -> None:
+    """A master's batches are taken whole or not at all."""
+    batches = check_raw(data, 0, 1, begins=True)
+    assert b"".join(batch.data for batch in batches) == data
+
+
 def _address(data: bytes) -> None:
     # Half of a surrogate pair stands for each byte that is not UTF-8.
     address = parse_address(data.decode("utf-8", "surrogateescape"))
@@ -322,6 +348,12 @@ def _numbered() -> tuple[bytes, ...]:
 
 
 _LINK_FRAMES = (_framed(*_numbered()), _framed(_numbered()[0]), _framed(_numbered()[0]) * 2)
+_BATCH = encode_batch([b"\x01", b"\xa1a"], lsn=0, epoch=1, ts_ms=1, count=2, first=True)
+_BATCHES = (
+    _BATCH,
+    encode_batch([], lsn=2**40, epoch=2**40, ts_ms=1_700_000_000_000, count=0),
+    _BATCH + encode_batch([b"\xc0" * 300], lsn=len(_BATCH), epoch=2, ts_ms=2, count=300),
+)
 _OFFERS = (
     b"permessage-deflate",
     b'permessage-deflate; client_max_window_bits="9"; server_max_window_bits=15',
