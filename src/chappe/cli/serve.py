@@ -40,6 +40,10 @@ def serve(
     store: Annotated[
         str | None, typer.Option(help="sqlite: (the default), sqlite:/file, memory or redis://.")
     ] = None,
+    queues: Annotated[
+        str | None,
+        typer.Option(help="local (the default: a journal in the data folder), redis://."),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="What other nodes call this one.")] = None,
     cluster_port: Annotated[
         int | None, typer.Option(help="Port for links of other nodes [7403]; 0 picks one.")
@@ -59,6 +63,7 @@ def serve(
         "data": str(data) if data else None,
         "registry": registry,
         "store": store,
+        "queues": queues,
         "name": name,
         "cluster.port": cluster_port,
         "cluster.secret": str(cluster_secret_file) if cluster_secret_file else None,

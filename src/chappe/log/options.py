@@ -39,20 +39,20 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         # So written, NaN is refused as well.
         if not 0 < self.flush_interval_s < math.inf:
-            raise ConfigError("log.flush_interval_s: must be above 0, and finite")
+            raise ConfigError("journal.flush_interval_s: must be above 0, and finite")
         if not 0 <= self.retention_s < math.inf:
-            raise ConfigError("log.retention_s: must be 0 or above, and finite")
+            raise ConfigError("journal.retention_s: must be 0 or above, and finite")
         for name in ("segment_bytes", "batch_bytes_max"):
             if getattr(self, name) < 1024:
-                raise ConfigError(f"log.{name}: must be at least 1024")
+                raise ConfigError(f"journal.{name}: must be at least 1024")
         for name in ("allocate_bytes", "retention_bytes", "disk_bytes_max", "cache_bytes"):
             if getattr(self, name) < 0:
-                raise ConfigError(f"log.{name}: must be 0 or above")
+                raise ConfigError(f"journal.{name}: must be 0 or above")
         if self.batch_bytes_max > BODY_BYTES_MAX // 2:
-            raise ConfigError(f"log.batch_bytes_max: must be at most {BODY_BYTES_MAX // 2}")
+            raise ConfigError(f"journal.batch_bytes_max: must be at most {BODY_BYTES_MAX // 2}")
         if self.disk_bytes_max and self.disk_bytes_max < 2 * self.segment_bytes:
             # A segment has to be over before it can go.
-            raise ConfigError("log.disk_bytes_max: must be at least twice log.segment_bytes")
+            raise ConfigError("journal.disk_bytes_max: must be at least twice journal.segment_bytes")
 
     @property
     def reserve_bytes(self) -> int:

@@ -35,6 +35,7 @@ from chappe.node.floor import FileFloor
 from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions, Tls
 from chappe.node.parts import ITS_OWN, Parts
+from chappe.node.queueing import Queueing
 from chappe.registry.url import open_registry
 from chappe.store.url import open_store
 
@@ -88,7 +89,12 @@ class Node:
         )
         revocations.close_with(self.hub.close_token)
         self.name = place.name if place is not None else "node"
-        self._application = Application(self.hub, self._directory, self._loop, self.name)
+        self._application = Application(
+            self.hub, self._directory, self._loop, self.name, options.queue_limits
+        )
+        self._queueing = Queueing(
+            options, self._application, self._data.path, self.name, self._clock
+        )
         self.neighbourhood = Neighbourhood(
             options,
             hub=self.hub,
@@ -165,6 +171,7 @@ class Node:
         self.hub.start()
         try:
             await self._directory.load()
+            await self._queueing.start()
             await self.neighbourhood.start()
             self._listen("websocket", self._websocket.protocol, options.port)
             self._listen("http", self._http.protocol, options.http_port)
@@ -274,6 +281,7 @@ class Node:
         self.hub.stop()
         self._application.stop()
         await self.neighbourhood.stop()
+        await self._queueing.stop()
         for part in (self._directory, self._store):
             try:
                 await part.close()

@@ -20,6 +20,8 @@ from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
 from chappe.ids import NODE_MAX
+from chappe.log.options import JournalOptions
+from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
 from chappe.wire.limits import Limits
 
@@ -68,6 +70,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     registry: str = "memory"
     # What outlives this process: memory, sqlite: (in the data folder), sqlite:/file, redis://.
     store: str = "sqlite:"
+    # Where durable queues are kept: local (a journal in the data folder), redis://.
+    queues: str = "local"
     # What others call this node; chosen once and kept in the data folder if not given.
     name: str = ""
     # Part of every message id: no two nodes of a cluster have the same. Given out by the registry
@@ -91,6 +95,9 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cluster: ClusterOptions = ClusterOptions()
     traffic: Traffic = Traffic()
     presence: PresenceOptions = PresenceOptions()
+    journal: JournalOptions = JournalOptions()
+    queue_limits: QueueLimits = QueueLimits()
+    replication: ReplicationOptions = ReplicationOptions()
     # By app: whom to tell who is gone and who came.
     hooks: dict[str, HookOptions] = {}
 
@@ -172,6 +179,9 @@ def load_options(
         "cluster",
         "traffic",
         "presence",
+        "journal",
+        "queue_limits",
+        "replication",
         "hooks",
     )
     scalars = {n for n in names if n not in sections}

@@ -439,6 +439,10 @@ class Group:
             self.queue.loans.deadlines.cancel(self._woken)
         self._woken = self.queue.loans.deadlines.add(when, self)
 
+    def read_later(self) -> None:
+        """What could not be read is tried again after a while."""
+        self._wake(self.queue.keeper.now + self.queue.limits.stall_s)
+
     def _wake_for_round(self, now: float) -> None:
         """Look again when a lane may push its next message."""
         rounds = [reader.ready_at for reader in self._ring if reader.ready_at > now]

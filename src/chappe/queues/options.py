@@ -115,7 +115,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if not getattr(self, name) > 0:
-                raise ConfigError(f"queues.{name}: must be above 0")
+                raise ConfigError(f"queue_limits.{name}: must be above 0")
 
 
 class ReplicationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,9 +135,9 @@ class ReplicationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     def __post_init__(self) -> None:
         if not 0 <= self.replicas <= 15:
-            raise ConfigError("queues.replication.replicas: must be between 0 and 15")
+            raise ConfigError("replication.replicas: must be between 0 and 15")
         for name in ("interval_s", "timeout_s"):
             if not 0 < getattr(self, name) <= 3_600:
-                raise ConfigError(f"queues.replication.{name}: must be above 0, an hour at most")
+                raise ConfigError(f"replication.{name}: must be above 0, an hour at most")
         if not 1 <= self.insync_min <= 16:
-            raise ConfigError("queues.replication.insync_min: must be between 1 and 16")
+            raise ConfigError("replication.insync_min: must be between 1 and 16")

@@ -164,6 +164,7 @@ class Reader:
             return False
         if found.error is not None:
             self._group.queue.unreadable(found.error)
+            self._group.read_later()
             return False
         return True
 

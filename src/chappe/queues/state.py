@@ -7,6 +7,8 @@ Per group and lane, what is done is told by a mark and what is open below it:
 
 Marks move ahead of what is handed out, in blocks, so that a crash may count one attempt too many
 and never one too few. Of what is open the number of attempts is 1, unless it is written down.
+
+To take a record twice is to take it once: a snapshot may have what follows it in the log.
 """
 
 from __future__ import annotations
@@ -193,6 +195,8 @@ class QueueState:
     def stored(self, record: Stored, limits: QueueLimits) -> None:
         """A message has its place."""
         lane, seq = record.lane, record.seq
+        if seq <= self.heads[lane]:
+            return  # a snapshot that was taken between this and its commit has it already
         self.heads[lane] = seq
         if record.producer is not None and record.producer_seq is not None:
             self._remember(record.producer, record.producer_seq, record.id, limits)
@@ -227,9 +231,11 @@ class QueueState:
         if group is None:
             return
         ranges, progress = record.ranges, group.at(record.lane)
+        known = progress.is_done(ranges[0]) if ranges else True
         for at in range(0, len(ranges), 2):
             progress.finish(ranges[at], ranges[at + 1])
-        group.bytes = max(0, group.bytes - record.bytes)
+        if not known:
+            group.bytes = max(0, group.bytes - record.bytes)
         if record.group == DELAY_GROUP:
             for at in range(0, len(ranges), 2):
                 for seq in range(ranges[at], ranges[at + 1] + 1):
