@@ -6,10 +6,21 @@
             print(message.sender, message.data)
 
 One background thread with an event loop of its own serves a client, which any number of threads may
-use at once. `on_notice` and a token function are called in that thread.
+use at once. `on_notice`, `on_dead` and a token function are called in that thread.
 """
 
 from chappe.blocking.client import Client, connect
-from chappe.blocking.item import Consumer, Item
+from chappe.blocking.consumer import Consumer
+from chappe.blocking.item import Item, Items
+from chappe.blocking.producer import DelayedProducer, OneWayProducer, Producer
 
-__all__ = ["Client", "Consumer", "Item", "connect"]
+__all__ = [
+    "Client",
+    "Consumer",
+    "DelayedProducer",
+    "Item",
+    "Items",
+    "OneWayProducer",
+    "Producer",
+    "connect",
+]

@@ -12,14 +12,14 @@ from typing import Any, Self
 from chappe import client as asynchronous
 from chappe.blocking.background import Background
 from chappe.blocking.handler import Handler, Pool
-from chappe.blocking.item import Consumer, Item
+from chappe.blocking.queueing import Queueing
 from chappe.client import ClientOptions, Message, Position, Published
 from chappe.client.connection import OnNotice
 from chappe.client.identity import Token
 from chappe.errors import ConnectionClosed
 
 
-class Client:
+class Client(Queueing):
     """One endpoint's connection to a hub; see `chappe.client.Client` for what each method does."""
 
     def __init__(self, background: Background, client: asynchronous.Client) -> None:
@@ -72,23 +72,6 @@ class Client:
     def remove_avatar(self, avatar: str) -> None:
         """Take an address from its user; for avatar managers and for the user."""
         self._background.call(self._client.remove_avatar(avatar))
-
-    def create(self, address: str, **options: Any) -> None:
-        """Make a topic or a work queue with options of its own; for administrators."""
-        self._background.call(self._client.create(address, **options))
-
-    def delete(self, address: str) -> None:
-        """Remove a topic's options, or a work queue with all it holds; for administrators."""
-        self._background.call(self._client.delete(address))
-
-    def fetch(self, queue: str, n: int = 1, *, wait_s: float = 0.0) -> list[Item]:
-        """Take up to `n` items from a work queue: those there are, or else the first that come."""
-        items = self._background.call(self._client.fetch(queue, n, wait_s=wait_s))
-        return [Item(self._background, item) for item in items]
-
-    def consume(self, queue: str, *, credit: int = 10) -> Consumer:
-        """Let a work queue push items, up to `credit` unacknowledged ones; iterate over it."""
-        return Consumer(self._background, self._background.call(self._consume(queue, credit)))
 
     def provide(self, service: str, handler: Handler, *, concurrency: int = 16) -> None:
         """Answer a service's requests with a function, which runs in threads of its own.
@@ -198,9 +181,6 @@ class Client:
 
     async def _position(self, topic: str) -> Position | None:
         return self._client.position(topic)
-
-    async def _consume(self, queue: str, credit: int) -> asynchronous.Consumer:
-        return self._client.consume(queue, credit=credit)
 
     async def _post(self, to: str | Sequence[str], data: Any) -> None:
         await self._client.drained()

@@ -1,4 +1,4 @@
-"""Items of work queues without `await`."""
+"""Items of queues without `await`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from chappe import client as asynchronous
 from chappe.blocking.background import Background
-from chappe.message import Message
+from chappe.client.lent import Lent
 
 
 class Item:
@@ -20,7 +20,7 @@ class Item:
         self._item = item
 
     @property
-    def message(self) -> Message:
+    def message(self) -> Lent:
         """The message itself."""
         return self._item.message
 
@@ -39,13 +39,38 @@ class Item:
         """What is to be done."""
         return self._item.data
 
+    @property
+    def key(self) -> str | None:
+        """What it is ordered by."""
+        return self._item.key
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What its sender said of it."""
+        return self._item.headers
+
+    @property
+    def tags(self) -> list[str]:
+        """The words that its sender gave it."""
+        return self._item.tags
+
+    @property
+    def num(self) -> int | None:
+        """Its sender's own number; it may repeat."""
+        return self._item.num
+
+    @property
+    def attempt(self) -> int:
+        """How often it has been handed out in this group, this time included."""
+        return self._item.attempt
+
     def ack(self) -> bool:
         """Say that it is done; False if that is too late: it comes again."""
         return self._background.call(self._item.ack())
 
-    def nack(self) -> bool:
-        """Hand it back, to come again; False if it is going to anyway."""
-        return self._background.call(self._item.nack())
+    def nack(self, *, delay_s: float | None = None) -> bool:
+        """Hand it back, to come again, with a delay not before that; False if it does anyway."""
+        return self._background.call(self._item.nack(delay_s=delay_s))
 
     def __enter__(self) -> Self:
         return self
@@ -65,8 +90,8 @@ class Item:
         return repr(self._item)
 
 
-class Consumer:
-    """Items of one queue, as they come; see `chappe.client.Consumer`.
+class Items:
+    """Items of one queue, as they come; see `chappe.client.Items`.
 
     with client.consume("queue:jobs") as items:
         for item in items:
@@ -74,16 +99,16 @@ class Consumer:
                 work(item.data)
     """
 
-    def __init__(self, background: Background, consumer: asynchronous.Consumer) -> None:
+    def __init__(self, background: Background, items: asynchronous.Items) -> None:
         self._background = background
-        self._consumer = consumer
+        self._items = items
 
     def close(self) -> None:
         """Ask for no more items and hand back those that were not taken yet."""
-        self._background.call(self._consumer.close())
+        self._background.call(self._items.close())
 
     def __enter__(self) -> Self:
-        self._background.call(self._consumer.__aenter__())
+        self._background.call(self._items.__aenter__())
         return self
 
     def __exit__(
@@ -104,4 +129,4 @@ class Consumer:
         return Item(self._background, item)
 
     async def _next(self) -> asynchronous.Item | None:
-        return await anext(self._consumer, None)
+        return await anext(self._items, None)

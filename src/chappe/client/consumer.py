@@ -132,12 +132,14 @@ class Consumer:
         await self.close()
 
     async def _ready(self) -> None:
+        await self.open()
+        # After a reconnect the name may be this client's a moment later.
+        await self._registration.settled()
         if self._error is not None:
             raise self._error
-        await self.open()
 
     def _leave(self) -> None:
-        self._registration.standing = False
+        self._registration.end()
         if self._queues.registrations.get(self.queue) is self._registration:
             del self._queues.registrations[self.queue]
 

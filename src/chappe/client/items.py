@@ -7,11 +7,12 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from chappe.client.event import Phase
+from chappe.client.event import Deferred, Phase
 from chappe.client.inbox import Inbox
 from chappe.client.item import Item
 from chappe.client.lent import Lent
 from chappe.client.notice import Notice, Stopped
+from chappe.client.patience import Patience
 from chappe.client.selection import Selection
 from chappe.errors import BadRequest, CloseCode, ConnectionClosed, Overload, RequestError
 from chappe.wire.ops import Consume, Reply
@@ -54,6 +55,7 @@ class Items:
         # The hub sends no more than the credit: that is its bound.
         self._inbox: Inbox[Lent] = Inbox(asyncio.get_running_loop())
         self._error: RequestError | None = None
+        self._patience = Patience(selection.name)
         self._begun = False
         self._closed = False
         self.queue = selection.queue
@@ -139,11 +141,14 @@ class Items:
     def taken(self, reply: Reply) -> None:
         """The hub pushes."""
         self.standing = not self._closed
+        self._patience.renew()
         if self._error is not None:
             self._queues.say(self._selection.consume(0))
 
-    def refused(self, error: RequestError) -> Notice:
+    def refused(self, error: RequestError) -> Notice | Deferred:
         """The hub does not push any more, after a reconnect."""
+        if self._patience.bears(error):
+            return Deferred(self)
         self.fail(error)
         return Stopped(self.queue, error)
 

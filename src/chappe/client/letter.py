@@ -10,7 +10,7 @@ import msgspec
 from msgspec import field
 
 from chappe.client.form import Form, check_text, read_data, read_id
-from chappe.errors import BadRequest, RemoteProtocolError
+from chappe.errors import BadRequest, RemoteProtocolError, StorageError
 from chappe.wire.ops import Inspect, Letters, Promote
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 class _Page(msgspec.Struct):
     messages: list[Letter]
     next: int | None = None
+    error: str | None = None
 
 
 class Inspection:
@@ -80,26 +81,30 @@ class Inspection:
         delayed: bool,
         page: int,
     ) -> AsyncIterator[Letter]:
-        """A queue's messages, page by page."""
+        """A queue's messages, page by page; raises StorageError for what cannot be read."""
         if page < 1:
             raise BadRequest("page: must be 1 or more")
-        place = after
+        op = Inspect(
+            to=check_text(queue), n=page, reverse=reverse, dead=dead, delayed=delayed, lane=lane
+        )
+        lanes = [lane]
+        if lane is None and not (dead or delayed):
+            if after is not None:
+                raise BadRequest("after: is a place in a lane; name the lane")
+            lanes = [one["lane"] for one in (await self.figures(queue))["lanes"]]
+        for each in lanes:
+            op.lane, op.after = each, after
+            async for letter in self._pages(op):
+                yield letter
+
+    async def _pages(self, op: Inspect) -> AsyncIterator[Letter]:
         while True:
-            op = Inspect(
-                to=check_text(queue),
-                n=page,
-                lane=lane,
-                after=place,
-                reverse=reverse,
-                dead=dead,
-                delayed=delayed,
-            )
             found = _read_page(read_data(await self._asking.ask(op)))
             for letter in found.messages:
                 yield letter
-            if found.next is None or found.next == place:
+            if found.next is None or found.next == op.after:
                 return
-            place = found.next
+            op.after = found.next
 
     async def deal(self, queue: str, do: str, messages: list[str] | None) -> int:
         """Replay or purge dead letters, these or all; returns how many."""
@@ -118,6 +123,8 @@ def _read_page(data: Any) -> _Page:
         page.messages = [_read_bytes(letter) for letter in page.messages]
     except (msgspec.ValidationError, ValueError) as error:
         raise RemoteProtocolError(f"inspect: {error}") from None
+    if page.error is not None:
+        raise StorageError(page.error)
     return page
 
 

@@ -178,8 +178,8 @@ class Queueing:
     ) -> AsyncIterator[Letter]:
         """Look at a queue's messages without taking them, the oldest first; for administrators.
 
-        With `reverse` the newest first; with `dead` or `delayed` those instead. `page` are read at
-        a time.
+        Lane by lane, or one of them, from a place in it on. With `reverse` the newest first; with
+        `dead` or `delayed` those instead. `page` are read at a time.
         """
         return self._inspection.browse(
             queue, lane=lane, after=after, reverse=reverse, dead=dead, delayed=delayed, page=page

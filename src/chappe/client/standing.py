@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from chappe.client.notice import Notice
 from chappe.errors import ConnectionClosed, RequestError
 from chappe.wire.ops import AddressedOp, Reply
+
+if TYPE_CHECKING:
+    from chappe.client.event import Deferred
 
 
 class Standing(Protocol):
@@ -25,8 +28,8 @@ class Standing(Protocol):
         """The hub does it."""
         ...
 
-    def refused(self, error: RequestError) -> Notice | None:
-        """The hub does not; it is wished no more."""
+    def refused(self, error: RequestError) -> Notice | Deferred | None:
+        """The hub does not; it is wished no more, or said again after a while."""
         ...
 
 

@@ -133,11 +133,15 @@ class Workqueues:
         """The connection is gone: what was not acknowledged comes again."""
         for shelf in self._shelves.values():
             shelf.messages.clear()
+        for registration in self.registrations.values():
+            registration.lose()
         for items in self.pushed.values():
             items.lose()
 
     def end(self, reason: ConnectionClosed) -> None:
         """There will be no other."""
+        for registration in self.registrations.values():
+            registration.end()
         for items in list(self.pushed.values()):
             items.end(reason)
 
