@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.cluster.peer import Peer, Pending
+from chappe.cluster.peer import Peer
+from chappe.cluster.pending import Pending
 from chappe.errors import Overload, RequestError, Unreachable
 from chappe.events.recorder import CountingRecorder
 from chappe.message import Message
@@ -47,6 +48,19 @@ class Verdict:
 
     def fail(self, error: RequestError) -> None:
         self.told.append(error)
+
+
+class Run:
+    """Awaits the verdicts of several messages."""
+
+    due = 0.0
+    first = 0
+
+    def one(self, number: int) -> Pending:
+        return Pending(Verdict(), 1, self.due)
+
+    def take(self, number: int, nodes: int) -> None:
+        raise AssertionError("no verdict has come")
 
 
 class Road:
@@ -174,6 +188,27 @@ def test_a_relayed_run_is_a_promise_or_a_topics() -> None:
         Forward("shop", FORGET_REFUSED, [message(1), message(2)]),
         FromHome("shop", [message(3)]),
     ]
+
+
+def test_runs_to_a_home_join_those_that_are_answered_alike_and_no_others() -> None:
+    road = Road()
+    asked = [Run(), Run()]
+    for n, run in enumerate((None, None, *asked, None)):
+        road.peer.publish_all("shop", [message(2 * n), message(2 * n + 1)], run)
+    road.publish(10, "shop")
+    road.publish(11, "shop", forwarded=True)
+    road.peer.publish_all("shop", [message(12)], Run())
+    road.peer.flush()
+    assert [(op.first, len(op.messages), op.silent, op.forwarded) for op in road.ops()] == [
+        (1, 4, True, False),
+        (5, 4, False, False),
+        (9, 2, True, False),
+        (11, 1, False, False),
+        (12, 1, False, True),
+        (13, 1, False, False),
+    ]
+    assert [run.first for run in asked] == [5, 7]
+    assert sorted(road.peer.pending) == [5, 6, 7, 8, 11, 12, 13]
 
 
 def test_a_numbered_message_does_not_join_what_is_not_numbered() -> None:

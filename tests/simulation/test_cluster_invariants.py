@@ -11,7 +11,8 @@ import pytest
 from chappe.cluster.carriage import Carriage
 from chappe.cluster.forwarding import Forwarding
 from chappe.cluster.handover import Handover
-from chappe.cluster.peer import Peer, Pending, PendingRun
+from chappe.cluster.peer import Peer
+from chappe.cluster.pending import Pending, PendingRun
 from chappe.cluster.routes import Routes
 from chappe.cluster.watching import Watching
 from chappe.endpoints.history import History

@@ -59,7 +59,10 @@ GOLDEN = [
         Returned(5, "shop", "unreachable", "gone", MESSAGE),
         b"\x97\x42\x05\xa4shop\xabunreachable\xa4gone" + PACKED + b"\xc2",
     ),
-    (ToHome("shop", 5, [MESSAGE]), b"\x95\x43\xa4shop\x05\x91" + PACKED + b"\xc2"),
+    (
+        ToHome("shop", 5, [MESSAGE], False, True),
+        b"\x96\x43\xa4shop\x05\x91" + PACKED + b"\xc2\xc3",
+    ),
     (FromHome("shop", [MESSAGE]), b"\x93\x44\xa4shop\x91" + PACKED),
     (Routes(4, "shop", ["user:a"], True), b"\x95\x45\x04\xa4shop\x91\xa6user:a\xc3"),
     (
@@ -137,6 +140,13 @@ ops = st.one_of([_ops_of(kind) for kind in OPS])
 def test_the_bytes_of_each_op_are_fixed(op: NodeOp, data: bytes):
     assert encode_node_ops([op]) == b"\x91" + data
     assert decode_node_ops(b"\x91" + data) == [op]
+
+
+def test_what_an_older_or_a_newer_node_says_to_a_home_is_read():
+    older = b"\x91\x95\x43\xa4shop\x05\x91" + PACKED + b"\xc3"
+    assert decode_node_ops(older) == [ToHome("shop", 5, [MESSAGE], forwarded=True)]
+    newer = b"\x91\x97\x43\xa4shop\x05\x91" + PACKED + b"\xc2\xc3\x01"
+    assert decode_node_ops(newer) == [ToHome("shop", 5, [MESSAGE], silent=True)]
 
 
 def test_every_op_has_its_bytes_written_down_and_a_code_of_its_own():

@@ -17,6 +17,7 @@ from chappe.cluster.homes import Homes
 from chappe.cluster.link import Link
 from chappe.cluster.options import Traffic
 from chappe.cluster.peer import Peer
+from chappe.cluster.publishing import Publishing
 from chappe.cluster.routes import Routes
 from chappe.cluster.settling import Settling
 from chappe.cluster.visits import Visits
@@ -24,14 +25,14 @@ from chappe.cluster.watching import Watching
 from chappe.endpoints.application import Application
 from chappe.endpoints.record import Record, encode_record
 from chappe.errors import RemoteProtocolError, RequestError
-from chappe.hub.answer import Answer
+from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
 from chappe.hub.app import App
 from chappe.hub.fanout import Relay
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.message import Message
 from chappe.wire import node as wire
-from chappe.wire.ops import Ack, AddressedOp, Nack, Op, Respond, Subscribe
+from chappe.wire.ops import Ack, Cancel, Nack, Op, PlacedOp, Respond, Subscribe
 
 log = structlog.get_logger()
 
@@ -74,6 +75,9 @@ class Cluster:
         self.forwarding = Forwarding(hub, application.users, self.routes, loop.time, timeout_s)
         self.forwarding.peers = self._peers.values
         self.settling = Settling(hub, self._home, loop, name, self._traffic.settle_s)
+        self.publishing = Publishing(
+            hub, application.topics, self.homes, self.settling, loop.time, timeout_s
+        )
         self.watching = Watching(
             hub, application.topics, self.homes, self.settling, loop, timeout_s
         )
@@ -93,7 +97,7 @@ class Cluster:
             wire.Returned: forwarding.returned,
             wire.Find: forwarding.find,
             wire.Found: forwarding.found,
-            wire.ToHome: watching.serve_publish,
+            wire.ToHome: self.publishing.serve,
             wire.FromHome: watching.serve_fan_out,
             wire.Watch: watching.serve_watch,
             wire.Unwatch: watching.serve_unwatch,
@@ -302,11 +306,15 @@ class Cluster:
                 return None
             if owner is not None and owner in self._names:
                 return self._names[owner]
+            if self._application.definitions.stays(app, address):
+                return None  # it is nowhere until its node is back: refused here
         return self.homes.home(app, address)
 
-    def publish(self, home: Relay, app: App, message: Message, answer: Answer) -> None:
+    def publish(
+        self, home: Relay, app: App, message: Message, answer: SilentAnswer | RequestAnswer
+    ) -> None:
         assert isinstance(home, Peer)
-        self.watching.publish(home, app.name, message, answer)
+        self.publishing.publish(home, app, message, answer)
 
     def subscribe(self, home: Relay, session: Session, op: Subscribe) -> None:
         assert isinstance(home, Peer)
@@ -319,7 +327,7 @@ class Cluster:
     def hold(self, action: Callable[[], None]) -> None:
         self.settling.hold(action)
 
-    def misplace(self, session: Session, op: AddressedOp) -> None:
+    def misplace(self, session: Session, op: PlacedOp) -> None:
         self.settling.misplace(session, op)
 
     def joining(self, session: Session) -> int:
@@ -343,7 +351,7 @@ class Cluster:
     def stand(self, session: Session, op: Op) -> None:
         self.carriage.stand(session, op)
 
-    def giver(self, session: Session, op: Ack | Nack | Respond) -> Relay | None:
+    def giver(self, session: Session, op: Ack | Nack | Respond | Cancel) -> Relay | None:
         if isinstance(op, Respond):
             return self._tags.get(op.request.rpartition(".")[0])
         return self.carriage.delivered_by(session, op.message)

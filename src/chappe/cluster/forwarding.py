@@ -11,19 +11,30 @@ Nothing here is a future: a verdict finds its request by a number, in a table th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from chappe.cluster.peer import Peer, Pending, PendingRun
+from chappe.cluster.peer import Peer
+from chappe.cluster.pending import Awaited, Pending, PendingRun
+from chappe.cluster.verdicts import Verdicts
 from chappe.endpoints.user import Users
 from chappe.errors import Overload, RequestError, Unreachable, request_error
 from chappe.hub.answer import Answer, RequestAnswer, SilentAnswer
 from chappe.hub.app import App
-from chappe.hub.fanout import RUN_BYTES_MAX, RUN_MESSAGES_MAX
+from chappe.hub.fanout import runs_of
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.message import Message
-from chappe.wire.node import FORGET_REFUSED, RETURN_REFUSED, Find, Forward, Found, Returned, Taken
+from chappe.wire.node import (
+    FORGET_REFUSED,
+    RETURN_REFUSED,
+    Find,
+    Forward,
+    Found,
+    Returned,
+    Taken,
+    ToHome,
+)
 
 if TYPE_CHECKING:
     from chappe.cluster.routes import Routes
@@ -140,9 +151,9 @@ class Forwarding:
 
     def serve(self, peer: Peer, op: Forward) -> None:
         """Deliver what a peer forwarded, and send the verdicts back."""
-        app, verdicts = self._hub.apps.get(op.app), _Verdicts(peer, op)
+        app, verdicts = self._hub.apps.get(op.app), Verdicts(peer, op.app, op.first)
         users = self._users
-        for run in _runs(op.messages):
+        for run in runs_of(op.messages):
             if len(run) > 1 and app is not None and users.deliver_run_here(app, run):
                 verdicts.took(len(run))
                 continue
@@ -326,6 +337,9 @@ class Forwarding:
         for op in peer.unsent():
             if isinstance(op, Forward) and op.first != FORGET_REFUSED:
                 self._return_unsent(peer, op)
+            elif isinstance(op, ToHome) and op.silent:
+                for _ in op.messages:  # surely not published, and nobody awaits them
+                    self._hub.recorder.refused(op.app, Overload.code)
         self._silent_runs.pop(peer, None)
         pending, peer.pending = peer.pending, {}
         for number, awaited in pending.items():
@@ -357,37 +371,6 @@ class Forwarding:
             self._end(search)
         while self._missing and next(iter(self._missing.values())) <= now:
             del self._missing[next(iter(self._missing))]
-
-
-class _Verdicts:
-    """What became of forwarded messages: those taken one after the other are told of together."""
-
-    __slots__ = ("_numbered", "_op", "_peer", "_start", "_taken")
-
-    def __init__(self, peer: Peer, op: Forward) -> None:
-        self._peer = peer
-        self._op = op
-        self._numbered = op.first > 0
-        self._start = op.first
-        self._taken = 0
-
-    def took(self, count: int) -> None:
-        self._taken += count
-
-    def refused(self, message: Message, error: RequestError) -> None:
-        op, number = self._op, 0
-        if self._numbered:
-            self.tell()
-            number, self._start = self._start, self._start + 1
-        if op.first != FORGET_REFUSED:
-            returned = Returned(number, op.app, error.code, error.reason, message)
-            self._peer.tell(returned, len(message.payload))
-
-    def tell(self) -> None:
-        if self._numbered and self._taken:
-            self._peer.tell(Taken(self._start, self._taken))
-            self._start += self._taken
-            self._taken = 0
 
 
 class _SilentRun:
@@ -423,21 +406,7 @@ class _AskingRun:
         self._forwarding.forward_requests(self._peer, app, messages, self.session, requests)
 
 
-def _runs(messages: list[Message]) -> Iterator[list[Message]]:
-    """Messages in order, those to one receiver together, as many as a run may hold."""
-    start, to, size = 0, "", 0
-    for place, message in enumerate(messages):
-        if message.to != to or size >= RUN_BYTES_MAX or place - start >= RUN_MESSAGES_MAX:
-            if place > start:
-                yield messages[start:place]
-            start, to, size = place, message.to, 0
-        size += len(message.payload)
-    yield messages[start:]
-
-
-def _until_due(
-    pending: dict[int, Pending | PendingRun], now: float
-) -> Iterable[tuple[int, Pending | PendingRun]]:
+def _until_due(pending: dict[int, Awaited], now: float) -> Iterable[tuple[int, Awaited]]:
     """Those whose time is over: all have the same limit, so the oldest are due first."""
     for number, one in pending.items():
         if one.due > now:

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from chappe.errors import Overload, RequestError
+from chappe.cluster.pending import Awaited, AwaitedRun, Pending
+from chappe.errors import Overload
 from chappe.events.recorder import Recorder
-from chappe.hub.answer import Answer, RequestAnswer
 from chappe.message import Message
 from chappe.wire.node import (
     FORGET_REFUSED,
@@ -34,8 +34,6 @@ from chappe.wire.node import (
 
 if TYPE_CHECKING:
     from chappe.cluster.link import Link
-    from chappe.hub.hub import Hub
-    from chappe.hub.session import Session
 
 # What a message, or any other op, costs on the wire beside its payload, about.
 _OP_BYTES = 100
@@ -45,88 +43,6 @@ _PAGE_BYTES = 32 * 1024
 _FRAME_BYTES = 1024 * 1024
 # Topics and users of which is remembered how much they missed; beyond that it is only counted.
 _MISSED_MAX = 100_000
-
-
-class Pending:
-    """A message whose verdict has not come: how many nodes may still take it."""
-
-    __slots__ = ("answer", "due", "last", "nodes", "topic", "unknown")
-
-    def __init__(
-        self, answer: Answer, nodes: int, due: float, *, last: bool = False, topic: bool = False
-    ) -> None:
-        self.answer = answer
-        self.nodes = nodes
-        self.due = due
-        # Whether it has been looked for once more already (H11).
-        self.last = last
-        # Whether it is a topic's, so that the verdict tells how many nodes took it.
-        self.topic = topic
-        # The error of a node that may have taken it all the same: then it is not sent again, and
-        # no other node's refusal is the verdict.
-        self.unknown: RequestError | None = None
-
-    def fail(self, error: RequestError) -> None:
-        """One of the nodes will not take it; the last one's word is the verdict."""
-        if error.outcome_unknown:
-            self.unknown = error
-        self.nodes -= 1
-        if not self.nodes:
-            self.answer.fail(self.unknown or error)
-
-    def one(self, number: int) -> Pending:
-        """The one of that number, which is all there is."""
-        return self
-
-    def take(self, number: int, nodes: int) -> None:
-        """One of the nodes has taken it."""
-        if self.nodes > 0:
-            self.nodes = -1  # whatever the others say
-            self.answer.ok(nodes if self.topic else None)
-
-    @property
-    def open(self) -> bool:
-        """Whether the verdict is still awaited."""
-        return self.nodes > 0
-
-    @property
-    def may_repeat(self) -> bool:
-        """Whether the last node that may take it refusing, it may be looked for once more."""
-        return self.nodes == 1 and not self.last and self.unknown is None
-
-
-class PendingRun:
-    """A run of messages, all requests of one session, whose verdicts have not come."""
-
-    __slots__ = ("_hub", "_messages", "_requests", "_session", "due", "first")
-
-    def __init__(
-        self,
-        hub: Hub,
-        session: Session,
-        requests: list[int],
-        messages: list[Message],
-        due: float,
-    ) -> None:
-        self.due = due
-        # The number of its first message; given with the link that it goes by.
-        self.first = 0
-        self._hub = hub
-        self._session = session
-        self._requests = requests
-        self._messages = messages
-
-    def one(self, number: int) -> Pending:
-        """The one of that number, on its own."""
-        place = number - self.first
-        request, message = self._requests[place], self._messages[place].id
-        return Pending(RequestAnswer(self._hub, self._session, request, message), 1, self.due)
-
-    def take(self, number: int, nodes: int) -> None:
-        """The node has taken the one of that number."""
-        place, session = number - self.first, self._session
-        data = session.encoding.accepted(self._requests[place], self._messages[place].id)
-        self._hub.outboxes.put(session, data)
 
 
 class Waker(Protocol):
@@ -174,7 +90,7 @@ class Peer:
         # Which nodes it sees, as far as it has told.
         self.view = 0
         self.seq_in = self.seq_out = 0
-        self.pending: dict[int, Pending | PendingRun] = {}
+        self.pending: dict[int, Awaited] = {}
         # The route of whoever is on this node only: one tuple for all of them.
         self.alone: tuple[Peer, ...] = (self,)
         self._waker = waker
@@ -275,26 +191,55 @@ class Peer:
         else:
             self.tell(Forward(app, first, messages), size)
 
-    def await_all(self, pending: PendingRun, count: int) -> int:
+    def await_all(self, pending: AwaitedRun, count: int) -> int:
         """Number a run of so many messages, whose verdicts are awaited from now on."""
-        first = pending.first = self._number
-        self._number = first + count
+        first = pending.first = self._numbers(count)
         if count == 1:
             self.pending[first] = pending
         else:
             self.pending.update(dict.fromkeys(range(first, first + count), pending))
         return first
 
+    def _numbers(self, count: int) -> int:
+        """The first of so many numbers that nobody else gets."""
+        first = self._number
+        self._number = first + count
+        return first
+
     def publish(self, app: str, message: Message, pending: Pending, *, forwarded: bool) -> None:
         """Send a message to a topic whose home is there; raises Overload when the link is full."""
         number = self._admit(pending)
         last = self._gathered[-1] if self._gathered else None
-        if isinstance(last, ToHome) and last.app == app and last.forwarded is forwarded:
+        if (
+            isinstance(last, ToHome)
+            and last.app == app
+            and last.forwarded is forwarded
+            and not last.silent
+        ):
             last.messages.append(message)
             self._grow(len(message.payload) + _OP_BYTES)
         else:
             op = ToHome(app, number, [message], forwarded)
             self.tell(op, len(message.payload) + _OP_BYTES)
+
+    def publish_all(self, app: str, messages: list[Message], run: AwaitedRun | None) -> None:
+        """Send a run to a topic whose home is there; without anybody who awaits its verdicts,
+        none but refusals come back."""
+        count, silent = len(messages), run is None
+        # Silent ones take numbers, too: a home that answers all the same answers nobody else.
+        first = self._numbers(count) if run is None else self.await_all(run, count)
+        size = sum([len(message.payload) for message in messages]) + _OP_BYTES * count
+        last = self._gathered[-1] if self._gathered else None
+        if (
+            isinstance(last, ToHome)
+            and last.app == app
+            and not last.forwarded
+            and last.silent is silent
+        ):
+            last.messages += messages
+            self._grow(size)
+        else:
+            self.tell(ToHome(app, first, messages, silent=silent), size)
 
     def check_room(self) -> None:
         """Refuse more messages while the link is gone or full; raises Overload."""
@@ -307,8 +252,7 @@ class Peer:
 
     def _admit(self, pending: Pending) -> int:
         self.check_room()
-        number = self._number
-        self._number = number + 1
+        number = self._numbers(1)
         self.pending[number] = pending
         return number
 

@@ -15,16 +15,14 @@ When homes move, a node watches at the new one before it leaves the old.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import msgspec
 
 from chappe.cluster.homes import Homes
-from chappe.cluster.peer import Peer, Pending
+from chappe.cluster.peer import Peer
 from chappe.cluster.settling import Settling
 from chappe.endpoints.topic import Topics
-from chappe.errors import Overload, RequestError
-from chappe.hub.answer import Answer
+from chappe.errors import Overload
 from chappe.hub.app import App
 from chappe.hub.fanout import Relay
 from chappe.hub.hub import Hub
@@ -35,9 +33,6 @@ from chappe.wire.node import (
     Interim,
     Recover,
     Recovered,
-    Returned,
-    Taken,
-    ToHome,
     Unwatch,
     Watch,
     Watched,
@@ -122,58 +117,6 @@ class Watching:
         """Whether topics are still being looked at after a change among the nodes."""
         return self._moving
 
-    def publish(self, home: Peer, app: str, message: Message, answer: Answer) -> None:
-        """Take a message to a topic's home; raises Overload."""
-        self._hub.fanout.end()  # what is gathered came before this
-        due = self._loop.time() + self._timeout_s
-        home.publish(app, message, Pending(answer, 1, due, topic=True), forwarded=False)
-
-    def serve_publish(self, peer: Peer, op: ToHome) -> None:
-        """Publish as a topic's home, or forward once to the node that is."""
-        number, start, taken, nodes = op.first, op.first, 0, 0
-        for message in op.messages:
-            try:
-                took = self._publish_one(peer, op, number, message)
-            except RequestError as error:
-                peer.tell(Returned(number, op.app, error.code, error.reason, message))
-                took = -1
-            if taken and (took != nodes or number != start + taken):
-                peer.tell(Taken(start, taken, nodes))
-                taken = 0
-            if took >= 0:
-                if not taken:
-                    start, nodes = number, took
-                taken += 1
-            number += 1
-        if taken:
-            peer.tell(Taken(start, taken, nodes))
-
-    def _publish_one(self, peer: Peer, op: ToHome, number: int, message: Message) -> int:
-        """How many nodes took a message; -1 when another node will say."""
-        home = self._homes.home(op.app, message.to)
-        if home is not None and not op.forwarded:
-            due = self._loop.time() + self._timeout_s
-            pending = Pending(_PeerAnswer(peer, op.app, number, message), 1, due, topic=True)
-            home.publish(op.app, message, pending, forwarded=True)
-            return -1
-        if self._settling.holding:
-            answer = _PeerAnswer(peer, op.app, number, message)
-            self._settling.hold(partial(self._publish_held, op.app, message, answer))
-            return -1
-        app = self._hub.app(op.app)
-        try:
-            return self._topics.publish_here(app, message)
-        finally:
-            self._hub.forget_app(app)
-
-    def _publish_held(self, name: str, message: Message, answer: Answer) -> None:
-        try:
-            app = self._hub.app(name)
-            answer.ok(self._topics.publish_here(app, message))
-            self._hub.forget_app(app)
-        except RequestError as error:
-            answer.fail(error)
-
     def serve_fan_out(self, peer: Peer, op: FromHome) -> None:
         """Hand what a home published to the subscribers on this node."""
         app = self._hub.apps.get(op.app)
@@ -193,6 +136,7 @@ class Watching:
         if len(self._joining) >= _JOINING_MAX:
             raise Overload("too many subscribes wait for their topic's home")
         key = (session.app.name, op.to)
+        self._hub.fanout.end()  # what is gathered was published before this
         interest = self._interests.get(key)
         if interest is None:
             interest = self._interests[key] = Interest(home)
@@ -435,25 +379,3 @@ def _newest(messages: list[Message], bytes_max: int) -> tuple[list[Message], int
             return messages[place + 1 :], size
         size += more
     return messages, size
-
-
-class _PeerAnswer:
-    """Tells a peer what became of a message that it sent to the wrong home."""
-
-    __slots__ = ("_app", "_message", "_number", "_peer")
-
-    def __init__(self, peer: Peer, app: str, number: int, message: Message) -> None:
-        self._peer = peer
-        self._app = app
-        self._number = number
-        self._message = message
-
-    def ok(self, nodes: int | None = None) -> None:
-        self._peer.tell(Taken(self._number, 1, nodes or 0))
-
-    def fail(self, error: RequestError) -> None:
-        unknown = bool(getattr(error, "outcome_unknown", False))
-        returned = Returned(
-            self._number, self._app, error.code, error.reason, self._message, unknown
-        )
-        self._peer.tell(returned)

@@ -10,7 +10,7 @@ A user and a topic differ in one thing only: what was promised to a user may not
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from chappe.events.recorder import Recorder
@@ -44,7 +44,7 @@ class Relay(Protocol):
 
 
 class Asking(Protocol):
-    """Whose requests the messages of a run to a user elsewhere are, one for each."""
+    """Whose requests the messages of a run to elsewhere are, one for each."""
 
     session: Session
     requests: list[int]
@@ -106,9 +106,9 @@ class FanOut:
         """Start a run to these sessions and nodes, after ending the one before it.
 
         A foreign run came from another node, which knows of the others: messages of this node's own
-        sessions do not join it. A run to a user elsewhere is no promise of this node: either all of
-        its messages are requests of one session, which the other node's verdict answers, or none is
-        a request.
+        sessions do not join it. A run to elsewhere is for another node to deliver or to publish:
+        either all of its messages are requests of one session, which that node's verdict answers,
+        or none is a request.
         """
         if self.messages:
             self.settle()
@@ -127,7 +127,7 @@ class FanOut:
         self.asking = asking
 
     def joins_elsewhere(self, session: Session, request: int | None) -> bool:
-        """Whether a message of a session may join a run to a user elsewhere; it has to, then."""
+        """Whether a message of a session may join a run to elsewhere; it has to, then."""
         asking = self.asking
         if request is None or asking is None:
             return request is None and asking is None
@@ -144,6 +144,17 @@ class FanOut:
         self.sender = sender
         self.messages.append(message)
         self._bytes += len(message.payload)
+        if len(self.messages) >= RUN_MESSAGES_MAX or self._bytes >= RUN_BYTES_MAX:
+            self.end()
+
+    def extend(self, messages: list[Message]) -> None:
+        """Take messages to the run's address that another node has checked.
+
+        A run that has grown large ends.
+        """
+        self.sender = None
+        self.messages += messages
+        self._bytes += sum([len(message.payload) for message in messages])
         if len(self.messages) >= RUN_MESSAGES_MAX or self._bytes >= RUN_BYTES_MAX:
             self.end()
 
@@ -170,9 +181,9 @@ class FanOut:
         app, sessions = self.app.name, self._sessions
         for relay in self._relays:
             relay.relay(app, messages, promised=self.promised)
+        if self.elsewhere:
+            return  # the node that takes them counts them
         if self.promised:
-            if not sessions:
-                return  # the node that takes them counts them
             self._put_promised(messages, sessions)
             self._recorder.sent(app, messages)
         else:
@@ -205,6 +216,19 @@ class FanOut:
             data = encoding.messages(messages)
             session.promised_bytes += len(data)
             outbox.append(data)
+
+
+def runs_of(messages: list[Message]) -> Iterator[list[Message]]:
+    """Messages in order, those to one address together, as many as a run may hold."""
+    start, to, size = 0, "", 0
+    for place, message in enumerate(messages):
+        if message.to != to or size >= RUN_BYTES_MAX or place - start >= RUN_MESSAGES_MAX:
+            if place > start:
+                yield messages[start:place]
+            start, to, size = place, message.to, 0
+        size += len(message.payload)
+    if messages:
+        yield messages[start:]
 
 
 class _Encoded(dict[Encoding, bytes]):
