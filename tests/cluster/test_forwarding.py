@@ -66,6 +66,17 @@ def test_many_come_in_order_and_their_verdicts_come_together() -> None:
     assert sorted(reply.id for reply in alice.heard() if reply.ok) == list(range(50))
 
 
+def test_what_finds_nobody_joins_no_run_of_another_app() -> None:
+    hamlet = Hamlet("a", "b")
+    theirs, mine = (hamlet["a"].user("alice", app=app) for app in ("theirs", "mine"))
+    bob = hamlet["b"].user("bob", app="theirs")
+    hamlet.settle()
+    theirs.say(send("user:bob", "theirs"))
+    mine.say(*[send("user:bob", n) for n in range(3)])
+    hamlet.settle()
+    assert bob.got() == ["theirs"]
+
+
 def test_each_gets_its_own_verdict_when_some_are_refused() -> None:
     hamlet, alice, _ = pair()
     hamlet["b"].user("carol")
