@@ -48,6 +48,17 @@ from chappe.wire.node import (
     decode_node_ops,
     encode_node_ops,
 )
+from chappe.wire.replica import (
+    Appended,
+    Batches,
+    Follow,
+    Following,
+    Inquire,
+    Invite,
+    Masters,
+    Standing,
+    Superseded,
+)
 
 MESSAGE = Message(7, "user:a", "user:b", 3, b"1")
 PACKED = b"\x98\x21\x07\xa6user:a\xa6user:b\x03\xc4\x011\xc2\x00"
@@ -93,6 +104,15 @@ GOLDEN = [
     (Missed("shop", "topic:t", 3), b"\x94\x5a\xa4shop\xa7topic:t\x03"),
     (Settled(5), b"\x92\x5b\x05"),
     (Interim("shop", ["topic:t"]), b"\x93\x5c\xa4shop\x91\xa7topic:t"),
+    (Masters([("n1", 3)]), b"\x92\x5d\x91\x92\xa2n1\x03"),
+    (Invite("n1", 3), b"\x93\x5e\xa2n1\x03"),
+    (Follow("n1", 3, [(2, 0)], 0, 9), b"\x96\x5f\xa2n1\x03\x91\x92\x02\x00\x00\x09"),
+    (Following("n1", 3, 7, 9, True, 2), b"\x97\x60\xa2n1\x03\x07\x09\xc3\x02"),
+    (Batches("n1", 3, 7, b"\x01", True, 5), b"\x97\x61\xa2n1\x03\x07\xc4\x01\x01\xc3\x05"),
+    (Appended("n1", 3, 7, 9, True), b"\x96\x62\xa2n1\x03\x07\x09\xc3"),
+    (Superseded("n1", 4), b"\x93\x63\xa2n1\x04"),
+    (Inquire(1, "n1"), b"\x93\x64\x01\xa2n1"),
+    (Standing(1, "n1", 3, "n2", 2, 9, True), b"\x98\x65\x01\xa2n1\x03\xa2n2\x02\x09\xc3"),
 ]
 
 _texts = st.text(max_size=30)

@@ -16,16 +16,14 @@ from typing import Any, Union
 import msgspec
 
 from chappe.message import Message
+from chappe.wire.nodeop import NodeOp as NodeOp  # noqa: PLC0414, others know it from here
 from chappe.wire.refusal import UNREADABLE, refusal
+from chappe.wire.replica import REPLICA_OPS
 
 # What `first` says of messages whose verdicts nobody numbered: return those that are refused, or
 # forget them, since another device of the receiver has taken them.
 RETURN_REFUSED = 0
 FORGET_REFUSED = -1
-
-
-class NodeOp(msgspec.Struct, array_like=True, gc=False):
-    """Any op between nodes."""
 
 
 class Forward(NodeOp, tag=64):
@@ -276,6 +274,7 @@ OPS: tuple[type[NodeOp], ...] = (
     Missed,
     Settled,
     Interim,
+    *REPLICA_OPS,
 )
 
 _decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Union[OPS]])  # type: ignore[valid-type]
