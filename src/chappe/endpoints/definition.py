@@ -22,7 +22,7 @@ from chappe.hub.permission import permit
 from chappe.hub.requests import Handler
 from chappe.hub.session import Session
 from chappe.queues.broker import Broker
-from chappe.queues.ops import Queues
+from chappe.queues.ops import REDIS, Queues
 from chappe.queues.options import QueueOptions
 from chappe.queues.record import Stored
 from chappe.queues.storage import Key
@@ -77,7 +77,8 @@ class Definitions:
             self._directory.put(session.app.name, op.to, _encode(_topic_options(op)))
             self._answer(session, op.id)
         elif kind == "queue":
-            self._create_queue(session, op, _queue_options(op))
+            known = self._owners.get((session.app.name, op.to))
+            self._create_queue(session, op, _queue_options(op, known))
         else:
             raise BadRequest(f"to: topics and queues are made so, a {kind} is not")
 
@@ -109,7 +110,7 @@ class Definitions:
     def _record(self, known: QueueRecord | None, options: QueueOptions) -> QueueRecord:
         if known is not None:
             return QueueRecord(known.owner, options, known.broker)
-        if options.volatile or self.engine == "redis":
+        if options.volatile or self.engine == REDIS:
             return QueueRecord(self.node, options)
         return QueueRecord(self.node, options, self.engine)
 
@@ -117,7 +118,7 @@ class Definitions:
         """The broker that a queue lives in; raises Overload or BadRequest when it is not here."""
         if record.options.volatile:
             return self._queues.volatile
-        broker = self._queues.durable.get(record.broker or "redis")
+        broker = self._queues.durable.get(record.broker or REDIS)
         if broker is None and record.broker:
             raise Overload(f"to: its journal {record.broker} is on another node")
         if broker is None:
@@ -131,9 +132,27 @@ class Definitions:
         permit(session.grant.administer, "administer", op.to)
         if parse_address(op.to).kind not in ("topic", "queue"):
             raise BadRequest("to: topics and queues are removed so")
-        if not self._directory.remove(session.app.name, op.to):
-            raise Unreachable(f"to: {op.to} was not made, or is removed already")
-        self._answer(session, op.id)
+        known = self._owners.get((session.app.name, op.to))
+        if known is None:
+            self._forget(session, op)
+            return
+
+        def removed(error: RequestError | None) -> None:
+            if error is not None:
+                self._hub.refuse(session, op.id, error)
+            else:
+                self._forget(session, op)
+            self._hub.ensure_tick()
+
+        broker = self._broker(known)
+        broker.remove((session.app.name, op.to), Unreachable(f"{op.to} was removed"), removed)
+
+    def _forget(self, session: Session, op: Delete) -> None:
+        if self._directory.remove(session.app.name, op.to):
+            self._answer(session, op.id)
+        else:
+            error = Unreachable(f"to: {op.to} was not made, or is removed already")
+            self._hub.refuse(session, op.id, error)
 
     def _answer(
         self, session: Session, request: int | None, lanes: list[int] | None = None
@@ -167,6 +186,12 @@ class Definitions:
         known = self._owners.get((app, queue))
         if known is not None and not known.broker and known.owner != node:
             self._directory.put(app, queue, _encode(QueueRecord(node, known.options)))
+
+    def keep(self) -> None:
+        """An engine is there: open the queues that were known to live here before it was."""
+        for key, known in self._owners.items():
+            if not known.broker and not known.options.volatile and known.owner == self.node:
+                self._keep(key, known)
 
     def announce(self, broker: Broker) -> None:
         """Tell of queues that were found in a journal."""
@@ -234,11 +259,16 @@ def _topic_options(op: Create) -> TopicOptions:
     return TopicOptions(**{name: value for name, value in named.items() if value is not None})
 
 
-def _queue_options(op: Create) -> QueueOptions:
+def _queue_options(op: Create, known: QueueRecord | None) -> QueueOptions:
     for name in _TOPIC_FIELDS:
         if getattr(op, name) is not None:
             raise BadRequest(f"{name}: a queue has none")
-    return QueueOptions.of({name: getattr(op, name) for name in _QUEUE_FIELDS})
+    said = {name: getattr(op, name) for name in _QUEUE_FIELDS}
+    if known is not None:
+        # What is not said stays as it was: a producer that requests a queue changes nothing else.
+        before = msgspec.structs.asdict(known.options)
+        said = {name: before[name] if value is None else value for name, value in said.items()}
+    return QueueOptions.of(said)
 
 
 def _read(value: bytes, kind: type[T]) -> T | None:

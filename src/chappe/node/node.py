@@ -36,6 +36,7 @@ from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions, Tls
 from chappe.node.parts import ITS_OWN, Parts
 from chappe.node.queueing import Queueing
+from chappe.queues.metrics import QueueMetrics
 from chappe.registry.url import open_registry
 from chappe.store.url import open_store
 
@@ -105,6 +106,7 @@ class Node:
             name=self.name,
             place=place,
         )
+        self._queue_metrics = QueueMetrics(self._application.queues)
         self._websocket = WebSocketEdge(
             self.hub,
             origins,
@@ -125,7 +127,7 @@ class Node:
             options=options.http,
             elsewhere=self.neighbourhood.cluster.visits,
             links=self.neighbourhood.links,
-            metrics=self.neighbourhood.metrics if options.dev or options.cluster.metrics else tuple,
+            metrics=self._metrics,
             gather=parts.gather,
             queues=self._queues_of,
         )
@@ -138,6 +140,12 @@ class Node:
     def _replaced(self, by: str) -> None:
         if not self.failed.done():
             self.failed.set_result(ClusterError(f"name: another node has become {by}"))
+
+    def _metrics(self) -> Iterator[Metric]:
+        """What the parts beside the hub have to tell."""
+        yield from self._queue_metrics()
+        if self._options.dev or self._options.cluster.metrics:
+            yield from self.neighbourhood.metrics()
 
     def _queues_of(self, app: str) -> Iterator[str]:
         """The addresses of an app's queues, wherever they live."""

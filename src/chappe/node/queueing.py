@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,6 +17,10 @@ from chappe.log.journal import Journal
 from chappe.node.options import NodeOptions
 from chappe.queues.broker import Broker
 from chappe.queues.local import LocalStorage
+from chappe.queues.ops import REDIS
+
+if TYPE_CHECKING:
+    from chappe.queues.redis import RedisStorage
 
 log = structlog.get_logger()
 
@@ -38,12 +43,29 @@ class Queueing:
         self._loop = asyncio.get_running_loop()
         self._disks: list[ThreadDisk] = []
         self.journals: dict[str, Journal] = {}
+        self._redis: RedisStorage | None = None
 
     async def start(self) -> None:
         """Go on with the queues that are stored; raises StorageError or ConfigError."""
-        self._application.definitions.engine = self._name
-        self._take_along()
-        await self._open(self._name)
+        if self._options.queues == "local":
+            self._application.definitions.engine = self._name
+            self._take_along()
+            await self._open(self._name)
+        else:
+            await self._open_redis(self._options.queues)
+
+    async def _open_redis(self, url: str) -> None:
+        from chappe.queues.redis import open_redis  # noqa: PLC0415, an extra
+
+        queues = self._application.queues
+        storage = self._redis = open_redis(url, queues.limits, home=self._name)
+        await storage.start()
+        broker = queues.broker(storage, REDIS)
+        storage.lost = broker.lose
+        storage.back = broker.try_again
+        queues.durable[REDIS] = broker
+        self._application.definitions.engine = REDIS
+        self._application.definitions.keep()
 
     def _take_along(self) -> None:
         """A node that was alone, and has a name now, keeps its queues."""
@@ -101,3 +123,5 @@ class Queueing:
             await journal.close()
         for disk in self._disks:
             disk.close()
+        if self._redis is not None:
+            await self._redis.close()

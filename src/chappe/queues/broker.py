@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import structlog
 
@@ -23,7 +24,18 @@ log = structlog.get_logger()
 # Turns of volatile queues within one turn of the loop: more would be a queue that feeds itself.
 _TURNS_MAX = 1_000
 
+# How long a queue that could not be opened is left alone.
+_RETRY_S = 1.0
+
 Opened = Callable[[RequestError | None], None]
+# Who is pushed messages: session, group and credit.
+Standing = tuple[Session, str, int]
+
+
+class _Broken(NamedTuple):
+    options: QueueOptions
+    error: RequestError
+    retry_at: float
 
 
 class Broker:
@@ -52,12 +64,12 @@ class Broker:
         self.queues: dict[Key, Queue] = {}
         # Queues whose state is being read, and who waits for it; and those that cannot be read.
         self._opening: dict[Key, list[Opened]] = {}
-        self.broken: dict[Key, RequestError] = {}
+        self._broken: dict[Key, _Broken] = {}
         # How many messages wait in each lane number, over all queues.
         self._dirty: dict[Queue, None] = {}
         self._scheduled = False
-        # Told when a queue that failed is there again.
-        self.on_back: Callable[[Queue], None] | None = None
+        # Told when a queue that failed is there again, and who consumed it before.
+        self.on_back: Callable[[Queue, list[Standing]], None] | None = None
         # Told who was a consumer of a queue that is gone.
         self.on_gone: Callable[[Queue, list[Session]], None] | None = None
 
@@ -133,33 +145,47 @@ class Broker:
             if state is not None:
                 self._take_in(state)
             elif error is not None:
-                self.broken[key] = error
+                self._broken[key] = _Broken(options, error, self.now + _RETRY_S)
                 log.error("queue.closed", app=key[0], queue=key[1], reason=str(error))
             for one in self._opening.pop(key, ()):
                 one(error)
 
         self.storage.open(key, options, opened)
 
-    def is_opening(self, key: Key) -> bool:
-        """Whether a queue is being read."""
-        return key in self._opening
+    def why_not(self, key: Key) -> str | None:
+        """Why a queue that should be here is not; one that could not be opened is tried again."""
+        if key in self._opening:
+            return "is being opened"
+        broken = self._broken.get(key)
+        if broken is None:
+            return None
+        if self.now >= broken.retry_at:
+            self.open(key, broken.options, lambda error: None)
+        return f"cannot be opened: {broken.error.reason}"
+
+    def try_again(self) -> None:
+        """Open what could not be opened: the storage is back."""
+        for key, broken in list(self._broken.items()):
+            self.open(key, broken.options, lambda error: None)
 
     def _take_in(self, state: QueueState) -> None:
         key = key_of(state)
-        self.broken.pop(key, None)
+        self._broken.pop(key, None)
         self.queues[key] = Queue(state, self.storage, self, self._outlet(state.app))
         self._alarm.set()
 
-    def remove(self, key: Key, error: RequestError) -> None:
+    def remove(self, key: Key, error: RequestError, removed: Opened = lambda error: None) -> None:
         """Forget a queue with all it holds; who waits there is answered."""
         queue = self.queues.get(key)
+        self._broken.pop(key, None)
         if queue is None:
+            removed(None)
             return
         held = queue.state.depth()
         self._let_go(queue, error)
         if held:
             queue.outlet.dropped("queue_removed", held)
-        self.storage.remove(queue.state, lambda refused: None)
+        self.storage.remove(queue.state, removed)
 
     def release(self, key: Key, error: RequestError) -> None:
         """Let a queue live elsewhere: what is stored of it stays."""
@@ -182,6 +208,14 @@ class Broker:
         if self.on_gone is not None:
             self.on_gone(queue, sessions)
 
+    def lose(self, state: QueueState, error: RequestError) -> None:
+        """A queue was taken by another node: it is opened here again only if somebody asks."""
+        key = key_of(state)
+        queue = self.queues.get(key)
+        if queue is not None:
+            self._let_go(queue, error)
+            self._broken[key] = _Broken(state.options, error, self.now + _RETRY_S)
+
     def failed(self, queue: Queue, error: RequestError) -> None:
         """A commit failed: what this node knows may not be what is stored; it reads anew."""
         key, options = key_of(queue.state), queue.state.options
@@ -192,15 +226,8 @@ class Broker:
 
         def back(refused: RequestError | None) -> None:
             again = self.queues.get(key)
-            if refused is None and again is not None:
-                for session, group, credit in standing:
-                    if not session.closed:
-                        again.group(group).consume(session, credit, self.now)
-                        again.holders |= {
-                            name: one for name, one in queue.holders.items() if one is session
-                        }
-                if self.on_back is not None:
-                    self.on_back(again)
+            if refused is None and again is not None and self.on_back is not None:
+                self.on_back(again, standing)
 
         self.open(key, options, back)
 

@@ -52,6 +52,7 @@ def figures(queue: Queue) -> dict[str, Any]:
         "groups": groups,
         "options": msgspec.to_builtins(state.options),
         "stored": queue.storage.kind,
+        "broker": queue.keeper.name,
     }
 
 

@@ -18,7 +18,7 @@ from chappe.errors import BadRequest, Overload, RequestError, Unreachable
 from chappe.hub.deadline import Alarm
 from chappe.hub.permission import check_kind, permit
 from chappe.message import Message
-from chappe.queues.broker import Broker
+from chappe.queues.broker import Broker, Standing
 from chappe.queues.check import check_group, check_message, check_name, check_range, number_of
 from chappe.queues.consumer import Item, Loans
 from chappe.queues.group import Group
@@ -48,6 +48,10 @@ from chappe.wire.ops import (
 if TYPE_CHECKING:
     from chappe.hub.hub import Hub
     from chappe.hub.session import Session
+
+
+# The name of the broker whose queues are on Redis.
+REDIS = "redis"
 
 
 class Queues:
@@ -88,6 +92,7 @@ class Queues:
             name=name,
         )
         broker.on_gone = self._gone
+        broker.on_back = self._back
         return broker
 
     def _outlet(self, app: str) -> Outlet:
@@ -366,15 +371,20 @@ class Queues:
         for visited in self._visited.values():
             visited.pop(queue, None)
 
+    def _back(self, queue: Queue, standing: list[Standing]) -> None:
+        """A queue was opened anew: who consumed it before goes on."""
+        for session, group, credit in standing:
+            if not session.closed:
+                self._visited.setdefault(session, {}).setdefault(queue, set()).add(group)
+                queue.group(group).consume(session, credit, self._loop.time())
+
     def _queue(self, app: str, to: str) -> Queue:
         queue = self.get(app, to)
         if queue is None:
             check_kind(to, "queue")
             for broker in self.durable.values():
-                if (app, to) in broker.broken:
-                    raise Overload(f"{to}: {broker.broken[app, to].reason}")
-                if broker.is_opening((app, to)):
-                    raise Overload(f"{to} is being opened")
+                if (reason := broker.why_not((app, to))) is not None:
+                    raise Overload(f"{to} {reason}")
             raise _unmade(to)
         return queue
 

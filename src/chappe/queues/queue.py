@@ -66,6 +66,7 @@ class Keeper(Protocol):
 
     limits: QueueLimits
     loans: Loans
+    name: str
 
     @property
     def now(self) -> float:
