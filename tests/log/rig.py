@@ -166,10 +166,10 @@ class LoggedFs(OsFs):
 class Rig:
     """A journal whose state is the list of all values that were appended."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, *, fs: Any = None, **options: Any) -> None:
         self.folder = folder
         self.options = JournalOptions(**SMALL | options)
-        self.fs = LoggedFs()
+        self.fs = LoggedFs() if fs is None else fs
         self.timer = StepTimer()
         self.disk = StepDisk()
         self.reading = StepDisk()

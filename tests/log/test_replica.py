@@ -213,6 +213,28 @@ def test_cutting_needs_a_quiet_journal(tmp_path):
         master.journal.truncate(1)
 
 
+def test_an_epoch_without_a_batch_is_forgotten_where_it_began(tmp_path):
+    rig = filled(tmp_path, 3)
+    rig.journal.begin_epoch(7)
+    rig.turn()
+    assert rig.journal.truncate(rig.journal.end) == rig.journal.end
+    assert rig.journal.epochs == [(1, 0)]
+    assert rig.again().open().journal.epochs == [(1, 0)]
+
+
+def test_one_can_wait_until_a_journal_can_be_cut(tmp_path):
+    rig = filled(tmp_path, 3)
+    ends: list[int] = []
+    rig.journal.when_idle(lambda: ends.append(rig.journal.truncate(rig.journal.end)))
+    assert len(ends) == 1
+    rig.put("more")
+    rig.journal.begin_epoch(2)
+    rig.journal.when_idle(lambda: ends.append(rig.journal.truncate(0)))
+    assert len(ends) == 1
+    rig.turn()
+    assert ends[1:] == [0]
+
+
 def test_what_a_fence_drops_of_a_replica_can_come_again(tmp_path):
     master = filled(tmp_path / "master", 30)
     replica = Rig(tmp_path / "replica").open()

@@ -35,9 +35,11 @@ class Epochs:
         self.all = [*self.all, (epoch, lsn)][-EPOCHS_MAX:]
         return True
 
-    def cut(self, lsn: int) -> None:
-        """Forget those that began at a position or after it."""
+    def cut(self, lsn: int) -> bool:
+        """Forget those that began at a position or after it; whether there were any."""
+        before = len(self.all)
         self.all = [(epoch, start) for epoch, start in self.all if start < lsn]
+        return len(self.all) < before
 
     def encode(self) -> bytes:
         """The file's content."""

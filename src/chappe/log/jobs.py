@@ -16,7 +16,7 @@ class Jobs:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._waits: list[asyncio.Future[None]] = []
+        self._waits: list[Callable[[], None]] = []
         self.count = 0
 
     def run(self, job: Callable[[], T], done: Done[T]) -> None:
@@ -33,15 +33,19 @@ class Jobs:
         self._disk.run(job, over)
         self.count += 1
 
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when nothing is under way; at once if that is so."""
+        if self.count:
+            self._waits.append(callback)
+        else:
+            callback()
+
     async def settled(self) -> None:
         """Wait until nothing is under way."""
-        while self.count:
-            future = asyncio.get_running_loop().create_future()
-            self._waits.append(future)
-            await future
+        event = asyncio.Event()
+        self.when_idle(event.set)
+        await event.wait()
 
     def _wake(self) -> None:
-        waits, self._waits = self._waits, []
-        for future in waits:
-            if not future.done():
-                future.set_result(None)
+        while self._waits and not self.count:
+            self._waits.pop(0)()

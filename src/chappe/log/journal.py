@@ -165,10 +165,7 @@ class Journal:
         """
         assert records
         size = sum(map(len, records))
-        self._flushing.check_room(size, freeing=freeing)
-        allowed = self._options.disk_bytes_max
-        if 0 < allowed < self.end - self.start + size and not freeing:
-            raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
+        self._check_room(size, freeing=freeing)
         if not self._flushing.building.records:
             self._begin_batch(size)
         self._flushing.add(records, size, done)
@@ -176,10 +173,7 @@ class Journal:
 
     def check(self) -> None:
         """Raise Overload when nothing can be appended now."""
-        self._flushing.check_room(0, freeing=False)
-        allowed = self._options.disk_bytes_max
-        if 0 < allowed < self.end - self.start:
-            raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
+        self._check_room(0, freeing=False)
 
     def flush_soon(self) -> None:
         """Write what waits in the loop's next turn, or when the write under way is over."""
@@ -279,19 +273,19 @@ class Journal:
     def truncate(self, lsn: int) -> int:
         """Cut back to the last batch that ends at a position or before, blocking.
 
-        Returns the new end. Raises StorageError when something is under way or nothing that old is
-        kept.
+        Epochs that began there, and so have not a single batch, are forgotten. Returns the new end.
+        Raises StorageError when something is under way or nothing that old is kept.
         """
         self._check_idle()
-        if lsn >= self.end:
-            return self.end
         if lsn < self.start:
             raise StorageError(f"{self.folder}: nothing is kept before {self.start}")
-        self._writer.seal()
-        end = cut_back(self._fs, self._segments, lsn)
-        self._epochs.cut(end)
-        self._epochs.save(self._fs, f"{self.folder}/{EPOCHS}")
-        self._resume(end)
+        end = self.end
+        if lsn < end:
+            self._writer.seal()
+            end = cut_back(self._fs, self._segments, lsn)
+            self._resume(end)
+        if self._epochs.cut(end):
+            self._epochs.save(self._fs, f"{self.folder}/{EPOCHS}")
         return end
 
     def reset(self, lsn: int, epoch: int) -> None:
@@ -306,6 +300,10 @@ class Journal:
         self._epochs.all = [(epoch, lsn)]
         self._epochs.save(self._fs, f"{self.folder}/{EPOCHS}")
         self._resume(lsn)
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when nothing is under way, so that it can be cut: at once if that is so."""
+        self._jobs.when_idle(callback)
 
     async def settled(self) -> None:
         """Wait until nothing is under way on the disk."""
@@ -425,6 +423,12 @@ class Journal:
         self._reading.clear()
         self._flushing.begin(self.end, reserved=self._writer.hold_reserve())
         self._fs.sync_dir(self.folder)
+
+    def _check_room(self, size: int, *, freeing: bool) -> None:
+        self._flushing.check_room(size, freeing=freeing)
+        allowed = self._options.disk_bytes_max
+        if 0 < allowed < self.end - self.start + size and not freeing:
+            raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
 
     def _check_disk(self) -> None:
         if self._flushing.broken or not self._open:

@@ -52,7 +52,9 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ConfigError(f"journal.batch_bytes_max: must be at most {BODY_BYTES_MAX // 2}")
         if self.disk_bytes_max and self.disk_bytes_max < 2 * self.segment_bytes:
             # A segment has to be over before it can go.
-            raise ConfigError("journal.disk_bytes_max: must be at least twice journal.segment_bytes")
+            raise ConfigError(
+                "journal.disk_bytes_max: must be at least twice journal.segment_bytes"
+            )
 
     @property
     def reserve_bytes(self) -> int:
