@@ -143,7 +143,8 @@ class Node:
 
     def _metrics(self) -> Iterator[Metric]:
         """What the parts beside the hub have to tell."""
-        yield from self._queue_metrics()
+        if self._options.dev or self._options.queue_metrics:
+            yield from self._queue_metrics()
         if self._options.dev or self._options.cluster.metrics:
             yield from self.neighbourhood.metrics()
 

@@ -98,6 +98,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     journal: JournalOptions = JournalOptions()
     queue_limits: QueueLimits = QueueLimits()
     replication: ReplicationOptions = ReplicationOptions()
+    # Whether /metrics, which anybody may read, names queues.
+    queue_metrics: bool = False
     # By app: whom to tell who is gone and who came.
     hooks: dict[str, HookOptions] = {}
 

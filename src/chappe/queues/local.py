@@ -13,19 +13,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from chappe.errors import Overload, RequestError, StorageError
 from chappe.log.batch import Batch
 from chappe.log.journal import Journal
 from chappe.log.segment import Damage
-from chappe.queues.index import LaneIndex
+from chappe.queues.compaction import movable, oldest
+from chappe.queues.index import Indexes, LaneIndex, Place, decode_indexes, encode_indexes
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.record import (
     AnyRecord,
     Done,
     Made,
+    Moved,
     Record,
     Removed,
     Snapshot,
@@ -33,6 +34,7 @@ from chappe.queues.record import (
     Tried,
     decode_records,
     encode_record,
+    stored_in,
 )
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Committed, Found, Key
@@ -43,10 +45,10 @@ log = structlog.get_logger()
 _DECODED_MAX = 32
 # How often, in messages that were done with, it is looked whether segments may go.
 _TRIM_EVERY = 10_000
+# Segments that may stay before anything is moved out of the oldest.
+_SEGMENTS_KEPT = 4
 # Until what was under way when a commit failed has come to an end.
 _REOPEN_S = 0.05
-
-_Index = dict[tuple[int, int], LaneIndex]
 
 
 class Timer(Protocol):
@@ -71,11 +73,13 @@ class LocalStorage:
         self._states: dict[int, QueueState] = {}
         self._numbers: dict[Key, int] = {}
         self._next_number = 1
-        self._indexes: _Index = {}
+        self._indexes: Indexes = {}
         self._decoded: OrderedDict[int, list[AnyRecord]] = OrderedDict()
         # Queues whose commit failed: what is known of them here is not what is on the disk.
         self._stale: set[int] = set()
         self._passed = 0
+        # Messages that are being read to be moved.
+        self._moving = 0
         # Who is told together with the commit that was begun last; None when all have ended.
         self._followers: list[Committed] | None = None
 
@@ -87,16 +91,12 @@ class LocalStorage:
         for batch in journal.recover():
             for record in decode_records(batch.body, batch.count):
                 self.fold(record, batch.lsn)
-        folded = journal.bases[-1] if journal.bases else 0
-        older: _Index = {}
+        older: Indexes = {}
         for base in journal.bases[:-1]:
             self._recall(base, older)
         for place, newer in self._indexes.items():
-            index = older.setdefault(place, LaneIndex())
-            for seq, lsn in zip(newer.firsts, newer.lsns, strict=True):
-                if lsn >= folded:
-                    index.add(seq, lsn)
-        live = set(self._states)
+            older.setdefault(place, LaneIndex()).take(*newer.since(0))
+        live = self._states.keys()
         self._indexes = {place: index for place, index in older.items() if place[0] in live}
 
     def fold(self, record: AnyRecord, lsn: int) -> None:
@@ -115,37 +115,40 @@ class LocalStorage:
         state_of = self._states.get(number)
         if state_of is None or isinstance(record, Snapshot):
             return
-        if isinstance(record, Stored):
-            self._indexes.setdefault((number, record.lane), LaneIndex()).add(record.seq, lsn)
+        if isinstance(record, Stored | Moved):
+            index = self._indexes.setdefault((number, record.lane), LaneIndex())
+            if isinstance(record, Moved):
+                index.move(record.seq, lsn)
+                return
+            index.add(record.seq, lsn)
         state_of.apply(record, self._limits)
 
-    def _recall(self, base: int, indexes: _Index) -> None:
+    def _recall(self, base: int, indexes: Indexes) -> None:
         """Read where messages lie in a sealed segment; from the segment if its index is lost."""
         raw = self._journal.read_index(base)
         if raw is None:
             raw = self._rebuild(base)
-        for number, lane, firsts, lsns in msgspec.msgpack.decode(raw):
-            index = indexes.setdefault((number, lane), LaneIndex())
-            for seq, lsn in zip(firsts, lsns, strict=True):
-                index.add(seq, lsn)
+        decode_indexes(raw, indexes)
 
     def _rebuild(self, base: int) -> bytes:
-        found: _Index = {}
+        found: Indexes = {}
         for batch in self._journal.scan(base):
             for record in decode_records(batch.body, batch.count):
-                if isinstance(record, Stored):
-                    place = (record.queue, record.lane)
-                    found.setdefault(place, LaneIndex()).add(record.seq, batch.lsn)
-        raw = _encode_index(found, base)
+                if isinstance(record, Stored | Moved):
+                    index = found.setdefault((record.queue, record.lane), LaneIndex())
+                    add = index.add if isinstance(record, Stored) else index.move
+                    add(record.seq, batch.lsn)
+        raw = encode_indexes(found, base)
         self._journal.write_index(base, raw)
         return raw
 
     def _index_of(self, base: int) -> bytes:
-        return _encode_index(self._indexes, base)
+        return encode_indexes(self._indexes, base)
 
     def snapshot(self) -> list[bytes]:
         """All queues, as the first records of a segment."""
-        self._trim()
+        # Not now: what it moves goes to the end of the log, which is here.
+        self._timer.call_later(0, self._trim)
         return [encode_record(state.snapshot()) for state in self._states.values()]
 
     def known(self) -> list[QueueState]:
@@ -235,12 +238,15 @@ class LocalStorage:
         self, state: QueueState, lane: int, seq: int, n: int, got: Callable[[Found], None]
     ) -> None:
         index = self._indexes.get((state.number, lane))
-        if index is None or not len(index):
+        if index is None:
             got(Found([], max(seq - 1, state.heads.get(lane, 0))))
             return
         _Read(self, state.number, lane, index, seq, n, got).go_on()
 
     def discard(self, state: QueueState, lane: int, seqs: list[int]) -> None:
+        index = self._indexes.get((state.number, lane))
+        if index is not None and index.moved:
+            index.forget(seqs)
         self._passed += len(seqs)
         if self._passed >= _TRIM_EVERY:
             self._trim()
@@ -269,18 +275,40 @@ class LocalStorage:
         """Let the journal go that nobody needs any more."""
         self._passed = 0
         journal = self._journal
+        if journal.failed is not None:
+            return
         needed = journal.end
         for (number, lane), index in self._indexes.items():
             state = self._states.get(number)
-            if state is None or lane not in state.heads:
-                continue
-            low = state.low(lane)
-            if low < state.heads[lane]:
-                lsn = index.lsn_of(low + 1)
-                needed = needed if lsn is None else min(needed, lsn)
+            place = None if state is None else oldest(state, lane, index)
+            needed = needed if place is None else min(needed, place)
         journal.trim(needed)
         for index in self._indexes.values():
             index.drop_below(journal.start)
+        self._compact(needed)
+
+    def _compact(self, needed: int) -> None:
+        """Write down again what alone keeps the oldest segment, if that is little."""
+        bases = self._journal.bases
+        if len(bases) <= _SEGMENTS_KEPT or needed >= bases[1] or self._moving:
+            return
+        moves = movable(self._states, self._indexes, bases[1])
+        if moves:
+            self._moving = len(moves)
+            for number, lane, seq in moves:
+                self.read(self._states[number], lane, seq, 1, self._move)
+
+    def _move(self, found: Found) -> None:
+        self._moving -= 1
+        for message in found.messages:
+            if message.queue not in self._states:
+                continue
+            record = Moved(message.queue, message.lane, message.seq, encode_record(message))
+            try:
+                lsn = self._journal.append([encode_record(record)], None, freeing=True)
+            except Overload:
+                return  # when there is room again, it is tried again
+            self._indexes[message.queue, message.lane].move(message.seq, lsn)
 
     def records_at(self, batch: Batch) -> list[AnyRecord]:
         """The records of a batch; those read last are kept."""
@@ -291,6 +319,11 @@ class LocalStorage:
                 self._decoded.popitem(last=False)
         return found
 
+    def head(self, number: int, lane: int) -> int:
+        """The last message of a lane."""
+        state = self._states.get(number)
+        return 0 if state is None else state.heads.get(lane, 0)
+
     @property
     def journal(self) -> Journal:
         """Where it all is."""
@@ -300,7 +333,18 @@ class LocalStorage:
 class _Read:
     """Messages of a lane, batch after batch."""
 
-    __slots__ = ("_at", "_found", "_got", "_index", "_lane", "_n", "_number", "_seq", "_storage")
+    __slots__ = (
+        "_at",
+        "_found",
+        "_got",
+        "_head",
+        "_index",
+        "_lane",
+        "_n",
+        "_number",
+        "_seq",
+        "_storage",
+    )
 
     def __init__(
         self,
@@ -319,55 +363,50 @@ class _Read:
         self._seq = seq
         self._n = n
         self._got = got
+        self._head = storage.head(number, lane)
         self._found: list[Stored] = []
-        # The first message of the batch to read next.
-        self._at = index.firsts[index.find(seq)]
+        # The batch to read next, and from which message on.
+        self._at: Place | None = index.next(seq)
 
     def go_on(self) -> None:
         """Read the next batch, or tell what was found."""
-        index = self._index
-        at = index.find(self._at)
-        if not len(index) or index.lsns[at] >= self._storage.journal.flushed:
-            self._end(self._at - 1)
-            return
-        try:
-            self._storage.journal.read(index.lsns[at], self._read)
-        except Overload as error:
-            self._got(Found([], self._seq - 1, StorageError(str(error))))
+        if self._at is None:
+            self._end(self._head)
+        elif self._at[1] >= self._storage.journal.flushed:
+            self._end(self._at[0] - 1)
+        else:
+            try:
+                self._storage.journal.read(self._at[1], self._read)
+            except Overload as error:
+                self._got(Found([], self._seq - 1, StorageError(str(error))))
 
     def _read(self, batch: Batch | Damage) -> None:
-        index = self._index
+        assert self._at is not None
+        following = self._index.after(self._at)
         if isinstance(batch, Batch):
-            for record in self._storage.records_at(batch):
-                if (
-                    type(record) is Stored
-                    and record.queue == self._number
-                    and record.lane == self._lane
-                    and record.seq >= self._seq
-                    and len(self._found) < self._n
-                ):
-                    self._found.append(record)
+            self._pick(batch, following)
         else:
             log.error("messages damaged", segment=batch.segment, offset=batch.offset)
-        following = index.find(self._at) + 1
         if len(self._found) >= self._n:
             self._end(self._found[-1].seq)
-        elif following >= len(index):
-            last = self._found[-1].seq if self._found else self._at
-            self._end(max(last, self._seq - 1))
+        elif following is None:
+            self._end(self._head)
         else:
-            self._at = index.firsts[following]
+            self._at = self._index.next(following)
             self.go_on()
+
+    def _pick(self, batch: Batch, following: int | None) -> None:
+        """Take what is wanted of a batch; what was moved there lies among others."""
+        for record in self._storage.records_at(batch):
+            if record.queue != self._number or len(self._found) >= self._n:
+                continue
+            if not isinstance(record, Stored | Moved) or record.lane != self._lane:
+                continue
+            seq, last = record.seq, self._found[-1].seq if self._found else 0
+            if seq >= self._seq and seq > last and (following is None or seq < following):
+                message = stored_in(record)
+                if message is not None:
+                    self._found.append(message)
 
     def _end(self, upto: int) -> None:
         self._got(Found(self._found, max(upto, self._seq - 1)))
-
-
-def _encode_index(indexes: _Index, base: int) -> bytes:
-    """The entries of one segment."""
-    entries = []
-    for (number, lane), index in indexes.items():
-        firsts, lsns = index.since(base)
-        if firsts:
-            entries.append((number, lane, firsts, lsns))
-    return msgspec.msgpack.encode(entries)

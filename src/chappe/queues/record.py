@@ -143,7 +143,15 @@ class Snapshot(Record, tag=8):
     state: msgspec.Raw
 
 
-AnyRecord = Union[Made, Removed, Stored, Done, Tried, Registered, Unregistered, Snapshot]
+class Moved(Record, tag=9):
+    """A message that is still needed lies here now, so that old segments can go."""
+
+    lane: int
+    seq: int
+    stored: bytes
+
+
+AnyRecord = Union[Made, Removed, Stored, Done, Tried, Registered, Unregistered, Snapshot, Moved]
 
 encode_record = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(list[AnyRecord])
@@ -155,6 +163,16 @@ def decode_records(body: bytes, count: int) -> list[AnyRecord]:
         return _decoder.decode(b"\xdd" + count.to_bytes(4, "big") + body)
     except msgspec.MsgspecError as error:
         raise StorageError(f"records that cannot be read: {error}") from None
+
+
+def stored_in(record: AnyRecord) -> Stored | None:
+    """The message that a record brings, if it brings one."""
+    if type(record) is Stored:
+        return record
+    if isinstance(record, Moved):
+        (moved,) = decode_records(record.stored, 1)
+        return moved if isinstance(moved, Stored) else None
+    return None
 
 
 def plain(record: Record) -> dict[str, Any]:
