@@ -45,6 +45,8 @@ class Group:
         # Whose turn it is among the lanes.
         self._ring: deque[Reader] = deque()
         self._returned: list[Item] = []
+        # What waits for the time of its next try.
+        self._resting: dict[Item, None] = {}
         self._keys: dict[object, deque[Item]] = {}
         self._consumers: dict[Session, Consumer] = {}
         self._line: OrderedDict[Fetching | Consumer, None] = OrderedDict()
@@ -153,6 +155,7 @@ class Group:
     def try_again(self, item: Item) -> None:
         """Hand a message out once more, as soon as that is written down."""
         record = item.record
+        self._resting.pop(item, None)
         if self.closed:
             return
         if item.attempts >= self.queue.state.options.attempts_max:
@@ -185,18 +188,21 @@ class Group:
 
     def leave(self, session: Session, now: float) -> None:
         """A consumer is gone: what it did not acknowledge goes to the next, in order, as soon as
-        deadlines are looked at."""
+        deadlines are looked at.
+
+        Many may leave together, as when a link breaks: what one had must not be tried, and counted,
+        on each of the others that go in the same turn.
+        """
         consumer = self._consumers.pop(session, None)
         if consumer is None:
             return
         self._dismiss(consumer)
         for item in list(consumer.unacked.values()):
             self._take_back(item)
-            self._return(item, now, "its consumer went away")
-        self._wake(now)
+            self._return(item, now, "its consumer went away", at_once=False)
 
     def lapse(self, now: float) -> None:
-        """All who leave together have left, or a lane may push again: hand out what there is."""
+        """A lane may push again, or be read again: hand out what there is."""
         self._woken = None
         self.hand_out(now)
 
@@ -211,8 +217,12 @@ class Group:
                     self.queue.outlet.refused(consumer.session, fetch.request, error)
             for item in list(consumer.unacked.values()):
                 self._take_back(item)
+        for item in self._resting:
+            if item.deadline is not None:
+                deadlines.cancel(item.deadline)
         if self._woken is not None:
             deadlines.cancel(self._woken)
+        self._resting.clear()
         self._consumers.clear()
         self._returned.clear()
         self._keys.clear()
@@ -420,21 +430,23 @@ class Group:
         del consumer.unacked[message], loans.lent[consumer.session, message]
         return consumer
 
-    def _return(self, item: Item, now: float, reason: str, delay_s: float = 0.0) -> None:
+    def _return(
+        self, item: Item, now: float, reason: str, delay_s: float = 0.0, *, at_once: bool = True
+    ) -> None:
         options = self.queue.state.options
         if item.attempts >= options.attempts_max:
             self._bury(item, reason)
             return
         grown = min(options.retry_max_s, options.retry_s * 2 ** min(item.attempts - 1, 30))
         delay_s = max(delay_s, grown)
-        if delay_s > 0:
+        if delay_s > 0 or not at_once:
+            self._resting[item] = None
             item.deadline = self.queue.loans.deadlines.add(now + delay_s, item)
         else:
             self.try_again(item)
 
     def _wake(self, when: float) -> None:
-        """Look again then. Many may leave together, as when a link breaks: what one had must not be
-        tried, and counted, on each of the others that go in the same turn."""
+        """Look again then."""
         if self._woken is not None:
             self.queue.loans.deadlines.cancel(self._woken)
         self._woken = self.queue.loans.deadlines.add(when, self)
