@@ -259,11 +259,12 @@ class Bench:
 
     def start(self) -> Broker:
         """A broker on what is stored."""
+        self.alarm = Alarm(self.loop, self.loans.deadlines)
         broker = Broker(
             self.storage,
             limits=self.limits,
             loans=self.loans,
-            alarm=Alarm(self.loop, self.loans.deadlines),
+            alarm=self.alarm,
             loop=self.loop,
             clock=self.clock,
             outlet=lambda app: self.outlet,
@@ -304,6 +305,13 @@ class Bench:
                 return
         raise AssertionError("commits without end")
 
+    def _said(self, *, held: bool = False) -> None:
+        """A session has said something, and has been heard."""
+        self.broker.settle()
+        self.alarm.set()
+        if not held:
+            self.settle()
+
     def message(self, payload: bytes = b"1", **fields: Any) -> Stored:
         self.ids += 1
         return Stored(0, 0, 0, self.ids, self.clock.wall_ms(), "user:a", payload, **fields)
@@ -314,8 +322,7 @@ class Bench:
         """Send messages; the id of the last."""
         for _ in range(count):
             self.queue.send(self.message(payload, **fields), self.acks.append, self.refusals.append)
-        if not held:
-            self.settle()
+        self._said(held=held)
         return self.ids
 
     def fetch(
@@ -327,12 +334,11 @@ class Bench:
         group: str = "",
     ) -> None:
         self.queue.group(group).fetch(who, request, n, wait_s, self.loop.time())
-        self.settle()
+        self._said()
 
     def consume(self, who: Any, credit: int = 10, group: str = "", *, held: bool = False) -> None:
         self.queue.group(group).consume(who, credit, self.loop.time())
-        if not held:
-            self.settle()
+        self._said(held=held)
 
     def item(self, who: Any, message: int) -> Item:
         return self.loans.lent[who, message]
@@ -341,20 +347,18 @@ class Bench:
         for message in messages:
             item = self.item(who, message)
             item.group.ack(item, self.loop.time())
-        if not held:
-            self.settle()
+        self._said(held=held)
 
     def nack(self, who: Any, message: int, delay_s: float = 0.0, *, held: bool = False) -> None:
         item = self.item(who, message)
         item.group.give_back(item, self.loop.time(), delay_s=delay_s)
-        if not held:
-            self.settle()
+        self._said(held=held)
 
     def leave(self, *who: Any, group: str = "") -> None:
         """Let some leave together."""
         for each in who:
             self.group(group).leave(each, self.loop.time())
-            self.broker.settle()
+            self._said(held=True)
         self.later(0)
 
     def later(self, seconds: float) -> None:
