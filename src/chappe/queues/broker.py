@@ -65,7 +65,6 @@ class Broker:
         # Queues whose state is being read, and who waits for it; and those that cannot be read.
         self._opening: dict[Key, list[Opened]] = {}
         self._broken: dict[Key, _Broken] = {}
-        # How many messages wait in each lane number, over all queues.
         self._dirty: dict[Queue, None] = {}
         self._scheduled = False
         # Told when a queue that failed is there again, and who consumed it before.
@@ -116,9 +115,7 @@ class Broker:
         self.storage.check()
         lanes = [*state.lanes, *self._choose_lanes(missing, set(state.lanes))]
         queue.add(Made(state.number, *key_of(state), options, lanes))
-        for group in queue.groups.values():
-            for lane in lanes:
-                group.add_lane(lane)
+        queue.redefined()
 
     def _choose_lanes(self, count: int, taken: set[int]) -> list[int]:
         """The least loaded lanes that a queue has not, and new ones if need be (Q3)."""

@@ -105,10 +105,11 @@ class Queue:
         self.closed = False
         # The last message of each lane that is durable.
         self.committed = dict(state.heads)
-        # The lanes that keyed messages are spread over, and what waits at them all together.
         self.groups: dict[str, Group] = {}
         # Which session answers to a consumer's name.
         self.holders: dict[str, Session] = {}
+        # How many messages, and bytes of them, there is room for at least.
+        self._room = self._room_bytes = 0
         self._records: list[Record] = []
         self._stored: list[Stored] = []
         self._told: list[tuple[Told, Refused | None]] = []
@@ -301,17 +302,31 @@ class Queue:
         return known
 
     def _check_room(self, size: int) -> None:
+        if self._room < 1 or self._room_bytes < size:
+            self._measure(size)
+        if self.state.options.volatile and self.loans.bytes_held + size > self.limits.bytes_max:
+            raise Overload("the volatile queues of this node are full")
+        self._room -= 1
+        self._room_bytes -= size
+
+    def _measure(self, size: int) -> None:
+        """Look how much there is room for; until that is used up nobody has to look again."""
         options, state = self.state.options, self.state
         if size > options.bytes_max:
             raise BadRequest(f"data: {size} bytes, {self.address} holds {options.bytes_max}")
-        depth = state.depth() + len(state.delayed)
-        if depth >= options.depth_max:
+        depth, held = state.depth() + len(state.delayed), state.waiting_bytes()
+        self._room, self._room_bytes = options.depth_max - depth, options.bytes_max - held
+        if self._room < 1:
             raise Overload(f"{self.address} holds {depth} messages already")
-        held = state.waiting_bytes()
-        if held + size > options.bytes_max:
+        if self._room_bytes < size:
             raise Overload(f"{self.address} holds {held} bytes already")
-        if options.volatile and self.loans.bytes_held + size > self.limits.bytes_max:
-            raise Overload("the volatile queues of this node are full")
+
+    def redefined(self) -> None:
+        """The queue has other options, or more lanes."""
+        self._room = self._room_bytes = 0
+        for group in self.groups.values():
+            for lane in self.state.lanes:
+                group.add_lane(lane)
 
     def _choose(self, key: str | None) -> int:
         """The lane of a key, or the one with the least to do (Q4)."""

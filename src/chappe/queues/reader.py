@@ -92,6 +92,15 @@ class Reader:
             group.skip(self.lane, message.seq, len(message.payload))
 
     @property
+    def more(self) -> bool:
+        """Whether there may be something to take."""
+        return bool(
+            self._window
+            or self._backlog
+            or self.ahead < self._group.queue.committed.get(self.lane, 0)
+        )
+
+    @property
     def coming(self) -> bool:
         """Whether messages are there that could not be taken yet."""
         if self.in_hand >= self._group.queue.limits.open_max:
