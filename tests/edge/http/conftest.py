@@ -20,6 +20,7 @@ from chappe.clock import SystemClock
 from chappe.edge.acceptor import AcceptCounters, Acceptor
 from chappe.edge.http.edge import HttpEdge
 from chappe.edge.http.options import HttpOptions
+from chappe.edge.http.queue_administration import QueuesOf, no_queues
 from chappe.edge.http.relay import Elsewhere
 from chappe.edge.origin import Origins
 from chappe.events.recorder import CountingRecorder
@@ -86,6 +87,7 @@ def serve(tmp_path: Path) -> Serve:
         limits: Limits | None = None,
         node: str = "",
         elsewhere: Elsewhere | None = None,
+        queues: QueuesOf = no_queues,
     ) -> AsyncIterator[Service]:
         clock, recorder, counters = SystemClock(), CountingRecorder(), AcceptCounters()
         tokens = TokenAuthenticator([Key(id="k", file=str(tmp_path / "key"))], clock)
@@ -111,6 +113,7 @@ def serve(tmp_path: Path) -> Serve:
             addresses=lambda: {"http": "here"},
             options=options,
             elsewhere=elsewhere,
+            queues=queues,
         )
         await edge.start()
         hub.start()

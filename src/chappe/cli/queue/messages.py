@@ -99,7 +99,7 @@ def send(
 
 def browse(
     name: Name,
-    lane: Annotated[int | None, typer.Option(help="One of its lanes; the first if absent.")] = None,
+    lane: Annotated[int | None, typer.Option(help="One of its lanes; else all.")] = None,
     count: Annotated[int, typer.Option("--n", "-n", help="So many.")] = 20,
     after: Annotated[int | None, typer.Option(help="Go on from there.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="The newest first.")] = False,
@@ -110,11 +110,21 @@ def browse(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Look at messages without taking them."""
+    """Look at messages without taking them: of one lane, or of all, one after the other."""
     queue = open_queue(name, as_, http, token_file, ca)
-    query = {"n": count, "after": after, "reverse": "true" if reverse else None}
-    page = queue.get("delayed", **query) if delayed else queue.get("messages", lane=lane, **query)
-    show_page(page, as_json=as_json)
+    if after is not None and lane is None and not delayed:
+        raise ConfigError("--after: a place in a lane; say which with --lane")
+    query = {"after": after, "reverse": "true" if reverse else None}
+    if delayed:
+        show_page(queue.get("delayed", n=count, **query), as_json=as_json)
+        return
+    lanes = [lane] if lane is not None else [each["lane"] for each in queue.figures()["lanes"]]
+    for each in lanes:
+        page = queue.get("messages", lane=each, n=count, **query)
+        show_page(page, as_json=as_json, where=f"--lane {each} ")
+        count -= len(page["messages"])
+        if count <= 0:
+            return
 
 
 def cancel(
@@ -134,7 +144,7 @@ def cancel(
         console.print(f"[green]ok[/] {message} is cancelled", highlight=False)
 
 
-def show_page(page: dict[str, Any], *, as_json: bool) -> None:
+def show_page(page: dict[str, Any], *, as_json: bool, where: str = "") -> None:
     """Print a page of messages, and how to go on."""
     if as_json:
         print_json(page)
@@ -142,7 +152,7 @@ def show_page(page: dict[str, Any], *, as_json: bool) -> None:
     for message in page["messages"]:
         console.print(message_line(message))
     if page["next"] is not None:
-        console.print(f"[dim]more with --after {page['next']}[/]", highlight=False)
+        console.print(f"[dim]more with {where}--after {page['next']}[/]", highlight=False)
 
 
 class _Sending:

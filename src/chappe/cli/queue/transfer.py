@@ -25,7 +25,8 @@ from chappe.errors import ChappeError, ConfigError, RequestError
 _CHUNK_LINES = 500
 _CHUNK_BYTES = 512 * 1024
 _TAIL_BYTES = 4096
-_COUNTED = ("groups", "messages", "delayed", "dead", "skipped")
+_SENT = ("groups", "messages", "delayed", "dead")
+_COUNTED = (*_SENT, "skipped")
 
 
 def export(
@@ -106,8 +107,10 @@ class _Importing:
 
     def told(self) -> str:
         """What went in, in words."""
-        went = ", ".join(f"{n:,} {name}" for name, n in self.counts.items() if n)
-        return f"{went or 'nothing'} went in".replace("skipped went in", "dead letters passed over")
+        went = ", ".join(f"{self.counts[name]:,} {name}" for name in _SENT if self.counts[name])
+        skipped = self.counts["skipped"]
+        passed = f"; dead letters passed over: {skipped:,}" if skipped else ""
+        return f"{went or 'nothing'} went in{passed}"
 
     def _post(self, lines: bytes, line: int) -> dict[str, Any]:
         query = self._queue.query(

@@ -117,7 +117,8 @@ class Import:
             except BadRequest as error:
                 # A line that cannot be read does not undo those before it.
                 await self._flush()
-                raise BadRequest(f"line {self._number}: {error.reason}") from None
+                reason = error.reason.removeprefix("body: ")
+                raise BadRequest(f"line {self._number}: {reason}") from None
             await self._follow(kind, value)
         if not self._window:
             self.counts["done"] = self._number
@@ -213,9 +214,12 @@ def _read(text: bytes) -> tuple[str, Any]:
     given = [kind for kind in _KINDS if getattr(line, kind) is not UNSET]
     if len(given) != 1:
         raise BadRequest(f"one of {', '.join(_KINDS)} is meant, here are {len(given)}")
-    if isinstance(line.queue, QueueLine):
-        _options(line.queue)
-    return given[0], getattr(line, given[0])
+    value = getattr(line, given[0])
+    if isinstance(value, QueueLine):
+        _options(value)
+    elif isinstance(value, MessageLine) and value.data is not UNSET and value.data64 is not None:
+        raise BadRequest("data: not together with data64")
+    return given[0], value
 
 
 def _options(line: QueueLine) -> dict[str, Any]:

@@ -133,17 +133,17 @@ class QueueTransferRoutes:
             counts["groups"] += 1
             yield _line("group", group)
         shown = [
-            ("message", "messages", Inspect(to=to, lane=lane["lane"])) for lane in figures.lanes
+            (b"message", "messages", Inspect(to=to, lane=lane["lane"])) for lane in figures.lanes
         ]
-        shown.append(("delayed", "delayed", Inspect(to=to, delayed=True)))
-        shown.append(("dead", "dead", Inspect(to=to, dead=True)))
+        shown.append((b"delayed", "delayed", Inspect(to=to, delayed=True)))
+        shown.append((b"dead", "dead", Inspect(to=to, dead=True)))
         for kind, counted, op in shown:
-            async for message in self._browse(errand, op):
-                counts[counted] += 1
-                yield b'{"%b":%b}\n' % (kind.encode(), bytes(message))
+            async for page in self._browse(errand, op):
+                counts[counted] += len(page)
+                yield b"".join(b'{"%b":%b}\n' % (kind, bytes(message)) for message in page)
         yield _line("end", counts)
 
-    async def _browse(self, errand: Errand, op: Inspect) -> AsyncIterator[msgspec.Raw]:
+    async def _browse(self, errand: Errand, op: Inspect) -> AsyncIterator[list[msgspec.Raw]]:
         """All that a queue shows of one kind, page by page."""
         op.n = _PAGE
         while True:
@@ -151,8 +151,7 @@ class QueueTransferRoutes:
             if not answer.ok:
                 raise request_error(answer.error or "", answer.reason or "")
             page = read_page(answer.data)
-            for message in page.messages:
-                yield message
+            yield page.messages
             if page.next is None:
                 return
             op.after = page.next
