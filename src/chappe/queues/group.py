@@ -285,7 +285,7 @@ class Group:
 
     def hand_out(self, now: float) -> None:
         """Give messages to those in line, one each in turn; then answer the fetches they ended."""
-        if not self._returned and not any([reader.more for reader in self._ring]):
+        if not self._returned and not any(reader.more for reader in self._ring):
             return
         served: dict[Fetching, None] = {}
         passed: list[Consumer] = []
