@@ -4,9 +4,15 @@ import os
 
 from hypothesis import settings
 
-from tests.servers import dns_server, redis_server, zookeeper_server
+from tests.servers import (
+    dns_server,
+    redis_cluster,
+    redis_server,
+    redis_trio,
+    zookeeper_server,
+)
 
-__all__ = ["dns_server", "redis_server", "zookeeper_server"]
+__all__ = ["dns_server", "redis_cluster", "redis_server", "redis_trio", "zookeeper_server"]
 
 # No deadline: how long an example takes on a busy machine is no property of the code.
 settings.register_profile("quick", deadline=None, max_examples=50)

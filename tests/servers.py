@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -103,9 +103,13 @@ def _talk(port: int, said: bytes) -> bytes:
 
 
 class RedisServer(Server):
-    """A Redis that keeps what it is told, unless it is forgotten."""
+    """A Redis that keeps what it is told, unless it is forgotten or told otherwise."""
 
     package = "redis-server"
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+        self.settings = settings or {}
+        super().__init__(folder)
 
     def command(self) -> list[str]:
         settings = {
@@ -115,6 +119,7 @@ class RedisServer(Server):
             "save": "",
             "appendonly": "yes",
             "appendfsync": "always",
+            **self.settings,
         }
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
         return ["redis-server", *flags]
@@ -135,9 +140,13 @@ class RedisServer(Server):
 
     def tell(self, *words: str) -> None:
         """Give it a command, which must succeed."""
-        encoded = b"".join(b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words)
-        answer = _talk(self.port, b"*%d\r\n" % len(words) + encoded)
+        answer = self.ask(*words)
         assert answer[:1] in (b"+", b":"), answer
+
+    def ask(self, *words: str) -> bytes:
+        """Give it a command, and what it answers."""
+        encoded = b"".join(b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words)
+        return _talk(self.port, b"*%d\r\n" % len(words) + encoded)
 
     def cut_connections(self) -> None:
         """Break every connection to it."""
@@ -147,6 +156,108 @@ class RedisServer(Server):
     def flush(self) -> None:
         """Let it forget everything while it runs."""
         self.tell("FLUSHALL")
+
+
+class SentinelServer(Server):
+    """A Redis Sentinel that looks after the master of others."""
+
+    package = "redis-server"
+
+    def __init__(self, folder: Path, name: str, master_port: int) -> None:
+        self._name = name
+        self._master_port = master_port
+        super().__init__(folder)
+
+    def command(self) -> list[str]:
+        config = self.folder / "sentinel.conf"
+        if not config.exists():
+            config.write_text(
+                f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n"
+                f"sentinel monitor {self._name} 127.0.0.1 {self._master_port} 2\n"
+                f"sentinel down-after-milliseconds {self._name} 500\n"
+                f"sentinel failover-timeout {self._name} 2000\n"
+            )
+        return ["redis-server", str(config), "--sentinel"]
+
+    def ready(self) -> bool:
+        return _talk(self.port, b"PING\r\n").startswith(b"+PONG")
+
+
+class RedisTrio:
+    """A master, a replica of it, and three Sentinels that put it in the master's place."""
+
+    name = "queues"
+
+    def __init__(self, folder: Path) -> None:
+        self.master = RedisServer(folder / "a")
+        of_master = {"replicaof": f"127.0.0.1 {self.master.port}", "repl-diskless-sync-delay": "0"}
+        self.replica = RedisServer(folder / "b", of_master)
+        self._sentinels = [
+            SentinelServer(folder / f"s{at}", self.name, self.master.port) for at in range(3)
+        ]
+        _await(self._agreed, "the Sentinels do not know each other")
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{one.port}" for one in self._sentinels)
+        return f"redis+sentinel://{hosts}/{self.name}"
+
+    def kill(self) -> None:
+        """Kill all of them."""
+        for server in (*self._sentinels, self.replica, self.master):
+            server.kill()
+
+    def _agreed(self) -> bool:
+        if b"master_link_status:up" not in self.replica.ask("INFO", "replication"):
+            return False
+        for sentinel in self._sentinels:
+            told = _talk(sentinel.port, b"SENTINEL MASTER %b\r\n" % self.name.encode())
+            words = told.split(b"\r\n")
+            known = {"num-slaves": b"1", "num-other-sentinels": b"2"}
+            for what, count in known.items():
+                if words[words.index(what.encode()) + 2] != count:
+                    return False
+        return True
+
+
+class RedisCluster:
+    """Three servers that share the keys among them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.servers = [
+            RedisServer(folder / name, {"cluster-enabled": "yes", "cluster-port": str(free_port())})
+            for name in "abc"
+        ]
+        first, *others = self.servers
+        slots = (("0", "5460"), ("5461", "10922"), ("10923", "16383"))
+        for server, (least, most) in zip(self.servers, slots, strict=True):
+            server.tell("CLUSTER", "ADDSLOTSRANGE", least, most)
+        for server in others:
+            port = server.settings["cluster-port"]
+            first.tell("CLUSTER", "MEET", "127.0.0.1", str(server.port), port)
+        _await(self._agreed, "the cluster does not come up")
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+        return f"redis+cluster://{hosts}"
+
+    def kill(self) -> None:
+        """Kill all of them."""
+        for server in self.servers:
+            server.kill()
+
+    def _agreed(self) -> bool:
+        told = [server.ask("CLUSTER", "INFO") for server in self.servers]
+        wanted = (b"cluster_state:ok", b"cluster_known_nodes:3", b"cluster_size:3")
+        return all(word in one for one in told for word in wanted)
+
+
+def _await(agreed: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + _START_S
+    while not agreed():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
 
 
 class ZooKeeperServer(Server):
@@ -245,6 +356,18 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 
 @pytest.fixture(scope="session")
+def redis_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisTrio]:
+    """A Redis with a replica under Sentinels for many tests: each takes a prefix of its own."""
+    yield from _serving(RedisTrio(tmp_path_factory.mktemp("trio")))
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """A Redis Cluster for many tests: each takes a prefix of its own."""
+    yield from _serving(RedisCluster(tmp_path_factory.mktemp("cluster")))
+
+
+@pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """A ZooKeeper for many tests: each takes a path of its own."""
     yield from _serving(ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")))
@@ -256,7 +379,7 @@ def dns_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DnsServer]:
     yield from _serving(DnsServer(tmp_path_factory.mktemp("dns")))
 
 
-Kind = TypeVar("Kind", bound=Server)
+Kind = TypeVar("Kind", Server, RedisServer, ZooKeeperServer, DnsServer, RedisTrio, RedisCluster)
 
 
 def _serving(server: Kind) -> Iterator[Kind]:
