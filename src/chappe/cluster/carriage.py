@@ -37,6 +37,7 @@ from chappe.wire.ops import (
     Reply,
     Request,
     Respond,
+    Send,
     Unprovide,
 )
 
@@ -100,7 +101,9 @@ class Carriage:
         self._introduced: dict[Session, dict[Peer, None]] = {}
         self._requests: dict[Peer, dict[Session, set[int]]] = {}
         self._under_way = 0
-        # Which peer a message came from that its session may acknowledge.
+        # Requests to delay a message, which its session may take back by its id alone.
+        self._delayed: set[tuple[Session, int]] = set()
+        # Which peer a message came from that its session may acknowledge, or lies at.
         self._deliveries: dict[Session, OrderedDict[int, Peer]] = {}
         self._standing: dict[Key, dict[Session, Op]] = {}
         self._standing_of: dict[Session, dict[Key, None]] = {}
@@ -122,6 +125,8 @@ class Carriage:
                 raise Overload("too many requests of this session are under way")
             self._under_way += op.id not in requests
             requests.add(op.id)
+            if isinstance(op, Send) and op.delay_ms is not None:
+                self._delayed.add((session, op.id))
             self._serial += 1
             due = self._loop.time() + _patience_s(op, self._timeout_s)
             heappush(self._dues, (due, self._serial, peer, session, op.id))
@@ -134,6 +139,7 @@ class Carriage:
         while self._dues and self._dues[0][0] <= now:
             _, _, peer, session, request = heappop(self._dues)
             if self._settle(peer, session, request):
+                self._delayed.discard((session, request))
                 error = Overload("the node that was asked did not answer", outcome_unknown=True)
                 self._hub.refuse(session, request, error)
 
@@ -160,16 +166,24 @@ class Carriage:
         message = getattr(op, "message", None)
         if isinstance(op, Delivery) and self._home(session.app.name, op.to) is not peer:
             return  # its queue has moved since, and it with it: it comes from there
-        if isinstance(op, Delivery) and isinstance(message, int):
-            deliveries = self._deliveries.setdefault(session, OrderedDict())
-            deliveries[message] = peer
-            if len(deliveries) > _DELIVERIES_MAX:
-                deliveries.popitem(last=False)
-        if isinstance(op, Reply) and not self._settle(peer, session, op.id):
-            return  # answered already, because its time was over
+        if isinstance(op, Reply):
+            delayed = (session, op.id) in self._delayed
+            self._delayed.discard((session, op.id))
+            if not self._settle(peer, session, op.id):
+                return  # answered already, because its time was over
+            if delayed and isinstance(message, int):
+                self._note_giver(session, message, peer)
+        elif isinstance(op, Delivery) and isinstance(message, int):
+            self._note_giver(session, message, peer)
         if isinstance(message, int):
             op.message = session.encoding.message_id(message)
         self._hub.say(session, op)
+
+    def _note_giver(self, session: Session, message: int, peer: Peer) -> None:
+        deliveries = self._deliveries.setdefault(session, OrderedDict())
+        deliveries[message] = peer
+        if len(deliveries) > _DELIVERIES_MAX:
+            deliveries.popitem(last=False)
 
     def _settle(self, peer: Peer, session: Session, request: int) -> bool:
         """Whether a request was still under way; it is no more."""
@@ -246,7 +260,9 @@ class Carriage:
     def left(self, session: Session) -> None:
         """A session of this node has gone: so do its stand-ins."""
         for peer in self._introduced.pop(session, ()):
-            self._under_way -= len(self._requests.get(peer, {}).pop(session, ()))
+            requests = self._requests.get(peer, {}).pop(session, set())
+            self._under_way -= len(requests)
+            self._delayed.difference_update((session, request) for request in requests)
             if peer.up:
                 peer.tell(Departed(session.id))
         self._deliveries.pop(session, None)
@@ -266,6 +282,7 @@ class Carriage:
         """Answer requests that nobody else will answer."""
         self._under_way -= len(requests)
         for request in sorted(requests):
+            self._delayed.discard((session, request))
             self._hub.refuse(session, request, Overload(reason, outcome_unknown=True))
 
     def stand(self, session: Session, op: Op) -> None:
