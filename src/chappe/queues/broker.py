@@ -98,6 +98,7 @@ class Broker:
             try:
                 self._define(queue, options)
             except Overload as refused:
+                self._let_go_unmade(queue, refused)
                 made(refused)
                 return
             queue.after(lambda: made(None), made)
@@ -205,6 +206,14 @@ class Broker:
         if self.on_gone is not None:
             self.on_gone(queue, sessions)
 
+    def _let_go_unmade(self, queue: Queue, error: RequestError) -> bool:
+        """A queue whose making is not durable is not there."""
+        if queue.state.lanes:
+            return False
+        self._let_go(queue, error)
+        self.storage.forget(queue.state)
+        return True
+
     def lose(self, state: QueueState, error: RequestError) -> None:
         """A queue was taken by another node: it is opened here again only if somebody asks."""
         key = key_of(state)
@@ -223,6 +232,8 @@ class Broker:
 
         def back(refused: RequestError | None) -> None:
             again = self.queues.get(key)
+            if again is not None and self._let_go_unmade(again, error):
+                return
             if refused is None and again is not None and self.on_back is not None:
                 self.on_back(again, standing)
 
@@ -265,6 +276,10 @@ class Broker:
         """Run queues whose commits take no time, now instead of at the end of the turn."""
         if self.storage.immediate and self._dirty:
             self._turns()
+
+    def arm(self) -> None:
+        """Ring in time for the deadlines that were added."""
+        self._alarm.set()
 
     def _run(self) -> None:
         self._scheduled = False

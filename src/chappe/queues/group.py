@@ -161,9 +161,8 @@ class Group:
         if item.attempts >= self.queue.state.options.attempts_max:
             self._bury(item, "attempts")
             return
-        if item.attempts > 0:
-            tried = Tried(record.queue, record.lane, self.state.name, record.seq, item.attempts + 1)
-            self.queue.add(tried)
+        tried = Tried(record.queue, record.lane, self.state.name, record.seq, item.attempts + 1)
+        self.queue.add(tried)
         self.queue.after(lambda: self._ready(item))
 
     def _ready(self, item: Item) -> None:
@@ -345,10 +344,10 @@ class Group:
                 self._keys[key] = deque()
             if options.expire_s and self.queue.now_ms - record.ts_ms > options.expire_s * 1000:
                 self._bury(item, "expired")
-            elif item.attempts:
-                self.try_again(item)
-            else:
+            elif reader.is_noted(record.seq):
                 return item
+            else:
+                self.try_again(item)
         return None
 
     def _key(self, record: Stored) -> object:
@@ -358,16 +357,17 @@ class Group:
 
     def _settle(self, item: Item) -> None:
         """A message has left the group's hands: the next of its key may go."""
-        self._readers[item.record.lane].in_hand -= 1
+        reader = self._readers[item.record.lane]
+        reader.in_hand -= 1
         if item.key is None or self.closed:
             return
         waiting = self._keys[item.key]
         if waiting:
             following = waiting.popleft()
-            if following.attempts:
-                self.try_again(following)
-            else:
+            if reader.is_noted(following.record.seq):
                 heappush(self._returned, following)
+            else:
+                self.try_again(following)
         else:
             del self._keys[item.key]
 

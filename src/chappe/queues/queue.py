@@ -10,7 +10,7 @@ record and for a thousand. Whatever is visible outside happens after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
@@ -84,6 +84,10 @@ class Keeper(Protocol):
 
     def settle(self) -> None:
         """Run queues whose commits take no time, now instead of at the end of the turn."""
+        ...
+
+    def arm(self) -> None:
+        """Ring in time for the deadlines that were added."""
         ...
 
     def failed(self, queue: Queue, error: RequestError) -> None:
@@ -213,6 +217,7 @@ class Queue:
         for group in list(groups.values()):
             if group.waiting:
                 group.hand_out(now)
+        self.keeper.arm()
 
     def _offer(self, stored: list[Stored]) -> None:
         """Let those who wait know of messages that are durable."""
@@ -238,6 +243,14 @@ class Queue:
                 seqs = [s for s in seqs if all(one.at(lane).is_done(s) for one in readers)]
             if seqs:
                 self.storage.discard(self.state, lane, seqs)
+
+    def free(self, lane: int, seqs: Iterable[int]) -> None:
+        """Let the storage forget those of them that every group is done with, once that is durable;
+        while there is no group, somebody may come for them."""
+        readers = list(self.state.readers())
+        gone = [seq for seq in seqs if all(one.at(lane).is_done(seq) for one in readers)]
+        if readers and gone:
+            self.after(lambda: self.storage.discard(self.state, lane, gone))
 
     def _fail(self, told: list[tuple[Told, Refused | None]], error: RequestError) -> None:
         for _, refuse in told:
@@ -388,16 +401,27 @@ class Queue:
         if consumer and consumer not in known.consumers:
             raise BadRequest(f"name: {consumer!r} is not registered in group {name!r}")
         self.storage.check()
-        self.add(Unregistered(self.state.number, name, consumer))
+        if consumer:
+            self.add(Unregistered(self.state.number, name, consumer))
         self.holders.pop(consumer, None)
         left = not consumer or (consumer == name and not known.consumers)
         if not left:
             return []
-        if consumer:
-            self.add(Unregistered(self.state.number, name))
+        self.drop_group(name)
         group = self.groups.pop(name, None)
         error = BadRequest(f"group: {name!r} was given up")
         return group.close(error) if group is not None else []
+
+    def drop_group(self, name: str) -> None:
+        """Let a group be no more: what only it was not done with nobody waits for."""
+        state = self.state
+        left = state.groups[name]
+        self.add(Unregistered(state.number, name))
+        others = list(state.readers())
+        for lane, progress in left.progress.items():
+            upto = min((one.at(lane).mark for one in others), default=0)
+            seqs = range(progress.low + 1, min(upto, state.heads[lane]) + 1)
+            self.free(lane, (seq for seq in seqs if not progress.is_done(seq)))
 
     def consuming(self) -> list[tuple[Session, str, int]]:
         """Who is pushed messages: session, group and credit."""

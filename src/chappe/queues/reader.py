@@ -111,22 +111,28 @@ class Reader:
         """How often a message may have been handed out before."""
         return self.progress.attempts.get(seq, 1) if seq <= self._begun else 0
 
+    def is_noted(self, seq: int) -> bool:
+        """Whether the mark tells of the next attempt; else it is to be written down first."""
+        return seq > self._begun
+
     def fill(self) -> None:
         """Read more, if there is more and nothing is being read."""
         if self._reading:
             return
         queue = self._group.queue
         count = queue.limits.ahead_messages
+        committed = queue.committed.get(self.lane, 0)
         if self._backlog:
-            first = self._backlog[0]
-            last = first
+            first = last = self._backlog[0]
+            if first > committed:
+                return
             for seq in self._backlog:
-                if seq > last + 1 or seq - first >= count:
+                if seq > min(last + 1, committed) or seq - first >= count:
                     break
                 last = seq
             self._reading = True
             queue.storage.read(queue.state, self.lane, first, last - first + 1, self._got_open)
-        elif self.ahead < queue.committed.get(self.lane, 0):
+        elif self.ahead < committed:
             self._reading = True
             queue.storage.read(queue.state, self.lane, self.ahead + 1, count, self._got)
 
