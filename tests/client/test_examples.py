@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.running import running
+
 from .conftest import serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -26,28 +28,57 @@ EXPECTED = {
 }
 
 
+# These need a node that keeps queues on disk.
+DURABLE = {
+    "orders.py": [
+        *(f"{n} ACK" for n in range(1, 7)),
+        "dead: order 4 after 3 attempts",
+        "found: bob 2",
+        "replayed: 1",
+        "left over: 0",
+        "ada 1 2 3",
+        "bob 1 3 2",
+    ],
+}
+
+
+async def lines_of(name: str, url: str) -> list[str]:
+    """What an example prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-W",
+        "error",
+        str(EXAMPLES / name),
+        url,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await process.communicate()
+    assert (process.returncode, errors) == (0, b"")
+    return out.decode().splitlines()
+
+
 @pytest.mark.parametrize("edge", ["websocket", "tcp"])
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_an_example_does_what_it_says(run, name, edge):
     async def test():
         async with serving() as service:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-W",
-                "error",
-                str(EXAMPLES / name),
-                service.url(edge),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            out, errors = await process.communicate()
-            assert (process.returncode, errors) == (0, b"")
-            assert sorted(out.decode().splitlines()) == sorted(EXPECTED[name])
+            assert sorted(await lines_of(name, service.url(edge))) == sorted(EXPECTED[name])
             assert not service.hub.sessions
+
+    run(test())
+
+
+@pytest.mark.parametrize("edge", ["websocket", "tcp"])
+@pytest.mark.parametrize("name", sorted(DURABLE))
+def test_an_example_with_a_durable_queue_does_what_it_says(run, tmp_path, name, edge):
+    async def test():
+        async with running(tmp_path) as node:
+            assert await lines_of(name, node.addresses()[edge]) == DURABLE[name]
 
     run(test())
 
 
 def test_no_example_is_forgotten():
     elsewhere = {"cluster.py"}  # tests/cli/test_cluster.py
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | elsewhere
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | set(DURABLE) | elsewhere
