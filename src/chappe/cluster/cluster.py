@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -87,6 +88,9 @@ class Cluster:
         self.visits = Visits(self.peer, self._tags.get)
         self.handover = Handover(hub, application, self.homes, name, self.peer)
         self.routes.on_found = self.forwarding.online
+        # Told the name of a node whose link came up, or went down.
+        self.on_up: Callable[[str], None] | None = None
+        self.on_down: Callable[[str], None] | None = None
         self._handlers = self._table()
 
     def _table(self) -> dict[type, Callable[[Peer, Any], None]]:
@@ -121,6 +125,11 @@ class Cluster:
             wire.Settled: self.settling.heard,
             wire.Interim: watching.serve_interim,
         }
+
+    def serve(self, handlers: Mapping[type, Callable[[str, Any], None]]) -> None:
+        """Let somebody else carry out ops of other nodes, told which node said them."""
+        for kind, handler in handlers.items():
+            self._handlers[kind] = partial(_by_name, handler)
 
     def start(self) -> None:
         """Take part: from here on the hub's sessions are announced."""
@@ -184,6 +193,8 @@ class Cluster:
         peer.trickle(self._records())
         self.absences.tell((peer,))
         self._see()
+        if self.on_up is not None:
+            self.on_up(peer.name)
 
     def link_down(self, link: Link, reason: str) -> None:
         """A node is gone, or cannot be reached: so is everything on it."""
@@ -200,6 +211,8 @@ class Cluster:
         self.carriage.lost(peer)
         self.visits.lost(peer)
         self._see()
+        if self.on_down is not None:
+            self.on_down(peer.name)
 
     def _see(self) -> None:
         """The nodes have changed, and with them the homes of topics, queues and services."""
@@ -283,6 +296,12 @@ class Cluster:
         here = self._application.topics if op.to.startswith("topic:") else self._application.users
         here.missed_here(app, op.to, op.count)
 
+    def masters_changed(self) -> None:
+        """Queues in journals may live on other nodes now: so do their consumers."""
+        self._hub.ensure_tick()
+        self.carriage.move()
+        self.settling.recheck()
+
     def _queue_changed(self, record: Record) -> None:
         """A queue may have moved: so do its consumers, and what was held of it here."""
         self.carriage.say_again(record.app, record.address)
@@ -355,3 +374,7 @@ class Cluster:
         if isinstance(op, Respond):
             return self._tags.get(op.request.rpartition(".")[0])
         return self.carriage.delivered_by(session, op.message)
+
+
+def _by_name(handler: Callable[[str, Any], None], peer: Peer, op: Any) -> None:
+    handler(peer.name, op)

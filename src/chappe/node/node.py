@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import SystemRandom
 
 import structlog
 from prometheus_client.core import Metric
@@ -93,9 +94,6 @@ class Node:
         self._application = Application(
             self.hub, self._directory, self._loop, self.name, options.queue_limits
         )
-        self._queueing = Queueing(
-            options, self._application, self._data.path, self.name, self._clock
-        )
         self.neighbourhood = Neighbourhood(
             options,
             hub=self.hub,
@@ -105,6 +103,17 @@ class Node:
             recorder=self.recorder,
             name=self.name,
             place=place,
+        )
+        self._queueing = Queueing(
+            options,
+            hub=self.hub,
+            application=self._application,
+            cluster=self.neighbourhood.cluster,
+            registry=place.registry if place is not None else None,
+            data=self._data.path,
+            name=self.name,
+            clock=self._clock,
+            rng=SystemRandom(),
         )
         self._queue_metrics = QueueMetrics(self._application.queues)
         self._websocket = WebSocketEdge(
@@ -180,8 +189,8 @@ class Node:
         self.hub.start()
         try:
             await self._directory.load()
-            await self._queueing.start()
             await self.neighbourhood.start()
+            await self._queueing.start()
             self._listen("websocket", self._websocket.protocol, options.port)
             self._listen("http", self._http.protocol, options.http_port)
             self._listen("tcp", lambda: TcpConnection(self.hub), options.tcp_port)
@@ -289,8 +298,8 @@ class Node:
         await self._http.stop()
         self.hub.stop()
         self._application.stop()
-        await self.neighbourhood.stop()
         await self._queueing.stop()
+        await self.neighbourhood.stop()
         for part in (self._directory, self._store):
             try:
                 await part.close()

@@ -98,6 +98,13 @@ class RedisLedger:
     def open(self) -> None:
         self._listener = asyncio.create_task(self._listen())
 
+    async def forgets(self) -> str | None:
+        """Why it may come back empty, if it may; raises ClusterError."""
+        found: dict[str, Any] = await self._ask(self._client.info("persistence"))
+        if found.get("aof_enabled"):
+            return None
+        return "this Redis has no append-only file: it may come back without what it knew"
+
     async def close(self) -> None:
         await stop(self._listener)
         await self._client.aclose()

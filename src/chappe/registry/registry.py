@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from chappe.errors import ConfigError
 from chappe.registry.coordination import Coordination
 from chappe.registry.membership import Membership
+
+
+async def _with_its_processes() -> str | None:
+    return "it forgets all it knows when it ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,8 @@ class Registry:
     kind: str
     membership: Membership
     coordination: Coordination | None
+    # Why it may come back without what it knew; None if it keeps that on a disk.
+    forgets: Callable[[], Awaitable[str | None]] = _with_its_processes
 
     def coordinate(self, purpose: str) -> Coordination:
         """The coordination, for something that cannot do without; raises ConfigError."""

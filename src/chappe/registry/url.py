@@ -11,7 +11,7 @@ Nothing that is said about an address, in errors or logs, has its password in it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -121,7 +121,8 @@ def _open_redis(scheme: str, rest: str, options: RegistryOptions) -> Registry:
         ca=place.query.get("ca"),
         timeout_s=options.timeout_s,
     )
-    return _over_ledger("redis", RedisLedger(client, repr(place), prefix, options), options)
+    ledger = RedisLedger(client, repr(place), prefix, options)
+    return _over_ledger("redis", ledger, options, ledger.forgets)
 
 
 def _open_zookeeper(scheme: str, rest: str, options: RegistryOptions) -> Registry:
@@ -140,7 +141,7 @@ def _open_zookeeper(scheme: str, rest: str, options: RegistryOptions) -> Registr
         f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name, port in place.hosts
     )
     ledger = ZooKeeperLedger(hosts, repr(place), root, login, options)
-    return _over_ledger("zookeeper", ledger, options)
+    return _over_ledger("zookeeper", ledger, options, _never)
 
 
 def _open_kubernetes(scheme: str, rest: str, options: RegistryOptions) -> Registry:
@@ -165,9 +166,20 @@ def _open_kubernetes(scheme: str, rest: str, options: RegistryOptions) -> Regist
     return Registry("kubernetes", membership, None)
 
 
-def _over_ledger(kind: str, ledger: Ledger, options: RegistryOptions) -> Registry:
+def _over_ledger(
+    kind: str,
+    ledger: Ledger,
+    options: RegistryOptions,
+    forgets: Callable[[], Awaitable[str | None]],
+) -> Registry:
     session = Session(ledger, users=2)
-    return Registry(kind, Roster(session, options.poll_s), Agreement(session, options.poll_s))
+    agreement = Agreement(session, options.poll_s)
+    return Registry(kind, Roster(session, options.poll_s), agreement, forgets)
+
+
+async def _never() -> str | None:
+    """What is agreed on is on the disks of a majority."""
+    return None
 
 
 def _needs(extra: str, missing: ModuleNotFoundError) -> ConfigError:

@@ -211,6 +211,8 @@ class Promote(ClientOp, tag="promote"):
     """Make this node the master of a broker's queues; for administrators."""
 
     broker: str = ""
+    # Also when it may lack what was acknowledged.
+    force: bool = False
 
 
 class Avatar(ClientOp, tag="avatar"):

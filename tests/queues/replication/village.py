@@ -119,7 +119,7 @@ class Villager:
             self.fs, disks[0], disks[1], f"/{broker}", JOURNAL, clock.wall_ms, loop, snapshot
         )
 
-    def load(self, broker: str, journal: Journal) -> None:
+    async def load(self, broker: str, journal: Journal) -> None:
         loaded = Broker(journal)
         for batch in journal.recover():
             for value in msgspec.msgpack.decode(batch.array):

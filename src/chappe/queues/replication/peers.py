@@ -35,7 +35,7 @@ class Brokers(Protocol):
         """Make a broker's journal, not recovered yet; replication closes it."""
         ...
 
-    def load(self, broker: str, journal: Journal) -> None:
+    async def load(self, broker: str, journal: Journal) -> None:
         """This node is about to be master: recover the journal and fold what it gives.
 
         Nothing may be appended yet. Raises StorageError or OSError.

@@ -522,7 +522,7 @@ class Seat:
         await self._let_go()
         journal = self._s.brokers.open_journal(self.broker)
         try:
-            self._s.brokers.load(self.broker, journal)
+            await self._s.brokers.load(self.broker, journal)
         except (StorageError, OSError):
             self._s.brokers.on_fenced(self.broker, "it cannot be loaded")
             await journal.close()
