@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from chappe.cli.main import main
 
 CHAPPE = str(Path(sys.executable).parent / "chappe")
 TIMEOUT_S = 30.0
@@ -33,6 +37,23 @@ def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedPr
         timeout=TIMEOUT_S,
         check=False,
     )
+
+
+def run_here(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command in this process: for tests of many, each of which would take a second."""
+    out, errors = io.StringIO(), io.StringIO()
+    code = 0
+    with (
+        patch.object(sys, "argv", ["chappe", *arguments]),
+        patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
 
 
 @contextmanager
@@ -64,6 +85,10 @@ class Served:
     def run(self, command: str, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
         """Run a command against this node."""
         return run(command, *arguments, "--http", self.http, **more)
+
+    def run_here(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command against this node in this process."""
+        return run_here(*arguments, "--http", self.http, **more)
 
     def terminate(self) -> tuple[int, str]:
         """Ask the node to go; its exit code and what it said on the way."""

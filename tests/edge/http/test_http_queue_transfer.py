@@ -221,7 +221,7 @@ def test_an_export_that_breaks_off_is_cut_off_and_has_no_end(serve, run):  # Q12
             async def read():
                 async with service.client.stream("GET", "/v1/queues/q/export") as answer:
                     async for line in answer.aiter_lines():
-                        came.append(json.loads(line))
+                        came.extend([json.loads(line)])
 
             with pytest.raises(httpx.RemoteProtocolError):
                 await read()

@@ -63,7 +63,9 @@ def consume(
         {"group": group, "name": consumer, "tags": tag, "headers": parse_headers(header)},
     )
     shown: Callable[[Any], None] = (
-        print_json if as_json else lambda message: console.print(message_line(message))
+        print_json
+        if as_json
+        else lambda message: console.print(message_line(message), soft_wrap=True)
     )
     with progress("consuming", count or None, shown=not sys.stdout.isatty()) as advance:
         try:

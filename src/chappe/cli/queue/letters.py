@@ -54,7 +54,7 @@ def show(
     if as_json:
         print_json(answer)
     else:
-        console.print(message_view(answer["message"]))
+        console.print(message_view(answer["message"]), soft_wrap=True)
 
 
 @app.command("replay")

@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from random import SystemRandom
 from typing import Annotated, Any
@@ -150,7 +151,7 @@ def show_page(page: dict[str, Any], *, as_json: bool, where: str = "") -> None:
         print_json(page)
         return
     for message in page["messages"]:
-        console.print(message_line(message))
+        console.print(message_line(message), soft_wrap=True)
     if page["next"] is not None:
         console.print(f"[dim]more with {where}--after {page['next']}[/]", highlight=False)
 
@@ -191,8 +192,8 @@ def _payloads(data: list[str] | None, file: Path | None) -> Iterator[Any]:
 
 def _lines_of(file: Path) -> Iterator[Any]:
     try:
-        with open(0 if str(file) == "-" else file, encoding="utf-8", closefd=str(file) != "-") as f:
-            for line in f:
+        with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as lines:
+            for line in lines:
                 text = line.rstrip("\r\n")
                 if text:
                     yield _json_or_text(text)
