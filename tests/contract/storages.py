@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from chappe.errors import RequestError
+from chappe.errors import ConfigError, RequestError
 from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
@@ -89,7 +89,11 @@ class InRedis:
 
     async def start(self) -> RedisStorage:
         storage = open_redis(self.url, LIMITS, home="node-a", timeout_s=self._timeout_s)
-        await storage.start()
+        try:
+            await storage.start()
+        except ConfigError:
+            await storage.close()
+            raise
         return storage
 
     async def stop(self, storage: Any) -> None:
@@ -203,12 +207,12 @@ def seen(state: QueueState) -> dict[str, Any]:
         "app": state.app,
         "address": state.address,
         "options": state.options,
-        "heads": state.heads,
-        "lanes": state.lanes,
+        "heads": dict(state.heads),
+        "lanes": list(state.lanes),
         "key_lanes": state.key_lanes,
         "bytes": state.bytes,
         "groups": groups,
-        "delayed": state.delayed,
-        "delayed_seqs": state.delayed_seqs,
+        "delayed": dict(state.delayed),
+        "delayed_seqs": dict(state.delayed_seqs),
         "producers": [(name, list(seqs.items())) for name, seqs in state.producers.items()],
     }

@@ -128,5 +128,5 @@ class Calls:
             f"{self.shown}: {error}",
             temporary=later and not never,
             maybe_done=not later,
-            everywhere=later and not isinstance(error, TryAgainError),
+            everywhere=later and self.servers.all_away(error),
         )

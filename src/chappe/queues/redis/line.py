@@ -47,6 +47,10 @@ class Watch(Protocol):
         """A call was not."""
         ...
 
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until calls that failed may succeed."""
+        ...
+
 
 class Waiting:
     """A commit, and who waits for it until when."""
@@ -170,7 +174,7 @@ class Line:
             if not failure.temporary:
                 self._give_up(Overload(str(failure)))
                 return
-            await asyncio.sleep(backoff_s)
+            await self._watch.pause(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
         self._watch.succeeded()
         self._finish(count)
@@ -202,7 +206,10 @@ class Line:
 
     def _failure(self, reason: str, *, done: bool = False) -> Failure:
         return Failure(
-            f"{self._calls.shown}: {reason}", temporary=done, maybe_done=done, everywhere=done
+            f"{self._calls.shown}: {reason}",
+            temporary=done,
+            maybe_done=done,
+            everywhere=done and self._calls.servers.all_away(TimeoutError()),
         )
 
     def _packed(self, units: list[Unit]) -> tuple[list[str], list[str | bytes]]:

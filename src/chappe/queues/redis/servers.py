@@ -21,7 +21,13 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    RedisClusterException,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -198,7 +204,7 @@ class ClusterServers:
 
     def all_away(self, error: BaseException) -> bool:
         """Whether it is the cluster that is down, and not one of its servers."""
-        return not isinstance(error, BROKEN)
+        return isinstance(error, (ClusterDownError, RedisClusterException))
 
     async def close(self) -> None:
         """Hang up."""

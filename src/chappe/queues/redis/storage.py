@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -93,6 +94,7 @@ class RedisStorage:
         self._tasks: set[asyncio.Task[None]] = set()
         self._probe: asyncio.Task[None] | None = None
         self._away: str | None = None
+        self._here = asyncio.Event()
         # Whether the servers' settings have been found good since they were last away.
         self._trusted = place.aof == "any"
         self._closed = False
@@ -189,6 +191,7 @@ class RedisStorage:
         if self._away is not None:
             log.info("queues.redis.back", redis=self._place.shown)
             self._away = None
+            self._here.set()
             if self.back is not None:
                 self.back()
 
@@ -200,8 +203,18 @@ class RedisStorage:
             log.warning("queues.redis.away", reason=str(failure))
             self._trusted = self._place.aof == "any"
         self._away = str(failure)
+        self._here.clear()
         if self._probe is None:
             self._probe = asyncio.create_task(self._look())
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until Redis is here again."""
+        if self._away is None:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._here.wait()
 
     def _too_much(self) -> Overload:
         return Overload(f"{self._place.shown}: {self.under_way} bytes wait to be written already")
@@ -214,16 +227,20 @@ class RedisStorage:
     async def _look(self) -> None:
         """Write something of no importance until it succeeds."""
         pause_s = _PROBE_S
-        key = f"{self._place.prefix}:probe"
+        place, key = self._place, f"{self._place.prefix}:probe"
+        write = ("SET", key, "1", "PX", "1000")
+        wait = ("WAIT", place.wait, place.wait_ms)
+        timeout_s = self._calls.timeout_s + place.wait_ms / 1000
         while self._away is not None:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _PROBE_MAX_S)
             try:
-                await self._calls.run(key, ("SET", key, "1", "PX", "1000"))
+                _, replicas = await self._calls.run(key, write, wait, timeout_s=timeout_s)
             except Failure as failure:
                 self._away = str(failure)
             else:
-                self.succeeded()
+                if replicas >= place.wait:
+                    self.succeeded()
         self._probe = None
 
     async def _faults(self) -> list[str]:
