@@ -102,14 +102,16 @@ class LoggedFile:
 
     def sync(self) -> None:
         self._fs.note("sync", self._path)
-        self._file.sync()
 
     def close(self) -> None:
         self._file.close()
 
 
 class LoggedFs(OsFs):
-    """The machine's files; what is done is noted, and fails when it is told to."""
+    """The machine's files; what is done is noted, and fails when it is told to.
+
+    Nothing is really synced: a process that is killed leaves all it wrote in the machine's memory.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -143,11 +145,11 @@ class LoggedFs(OsFs):
 
     def write(self, path: str, data: bytes) -> None:
         self.note("write", path)
-        super().write(path, data)
+        Path(path).write_bytes(data)
 
     def truncate(self, path: str, size: int) -> None:
         self.note("truncate", path)
-        super().truncate(path, size)
+        os.truncate(path, size)
 
     def remove(self, path: str) -> None:
         self.note("remove", path)
@@ -155,7 +157,6 @@ class LoggedFs(OsFs):
 
     def sync_dir(self, path: str) -> None:
         self.note("sync_dir", path)
-        super().sync_dir(path)
 
     def lock(self, path: str) -> Handle:  # type: ignore[override]
         handle = super().lock(path)

@@ -93,8 +93,7 @@ class Writer:
         return True
 
     def remove(self, bases: list[int]) -> None:
-        """Remove segments; what came after them is on the disk before."""
-        self.sync()
+        """Remove segments, oldest first, so that a crash in between leaves no gap."""
         for base in bases:
             for path in (self._segments.path(base), self._segments.index_path(base)):
                 if self._fs.exists(path):
