@@ -62,6 +62,9 @@ class Definitions:
         self.master_of: Callable[[str], str | None] = lambda broker: broker
         # Takes messages of a queue to the node that it lives on now.
         self.hand_over: Callable[[str, list[tuple[str, Stored]]], None] | None = None
+        # Why a journal's queues are served by nobody.
+        self.refusal: Callable[[str], str] = lambda broker: "its journal is not open"
+        queues.why_away = self._why_away
         directory.subscribe("topic", self._topic_changed)
         directory.subscribe("queue", self._queue_changed)
 
@@ -170,6 +173,10 @@ class Definitions:
         if known is None:
             return None
         return self.master_of(known.broker) or known.broker if known.broker else known.owner
+
+    def _why_away(self, app: str, queue: str) -> str | None:
+        known = self._owners.get((app, queue))
+        return self.refusal(known.broker) if known is not None and known.broker else None
 
     def stays(self, app: str, queue: str) -> bool:
         """Whether a queue waits for its node, instead of moving to another."""

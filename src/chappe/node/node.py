@@ -189,6 +189,7 @@ class Node:
         self.hub.start()
         try:
             await self._directory.load()
+            self._queueing.prepare()
             await self.neighbourhood.start()
             await self._queueing.start()
             self._listen("websocket", self._websocket.protocol, options.port)

@@ -100,24 +100,25 @@ class Queueing:
     def _folder_of(self, broker: str) -> str:
         return str(self._folder / broker)
 
+    def prepare(self) -> None:
+        """Take part in what nodes say of journals, before the first of them is linked."""
+        cluster, replication = self._cluster, self.replication
+        cluster.serve(
+            {kind: self._bound(handler) for kind, handler in replication.HANDLERS.items()}
+        )
+        cluster.on_up, cluster.on_down = replication.link_up, replication.link_down
+        self._application.definitions.master_of = replication.masters.get
+        self._application.definitions.refusal = replication.refusal
+        self._hub.serve({Promote: self.promote})
+
     async def start(self) -> None:
         """Go on with the queues that are stored; raises StorageError or ConfigError."""
         if self._options.queues != "local":
             await self._open_redis(self._options.queues)
             return
-        definitions, cluster, replication = (
-            self._application.definitions,
-            self._cluster,
-            self.replication,
-        )
-        definitions.engine = self._name
-        definitions.master_of = replication.masters.get
+        replication = self.replication
+        self._application.definitions.engine = self._name
         self._take_along()
-        cluster.serve(
-            {kind: self._bound(handler) for kind, handler in replication.HANDLERS.items()}
-        )
-        cluster.on_up, cluster.on_down = replication.link_up, replication.link_down
-        self._hub.serve({Promote: self.promote})
         await replication.start(self._kept())
         try:
             async with asyncio.timeout(_START_S):

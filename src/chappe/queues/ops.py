@@ -73,6 +73,8 @@ class Queues:
         self._outlets: dict[str, Outlet] = {}
         # Tells a sender of its dead letter, wherever it is.
         self.tell: Callable[[str, Message], None] = lambda app, message: None
+        # Why a queue that was made is not here.
+        self.why_away: Callable[[str, str], str | None] = lambda app, address: None
         self._visited: dict[Session, dict[Queue, set[str]]] = {}
         self.volatile = self.broker(MemoryStorage(self._loans), "")
         # Of the journals that this node is the master of, by name; or the one on Redis.
@@ -385,6 +387,8 @@ class Queues:
             for broker in self.durable.values():
                 if (reason := broker.why_not((app, to))) is not None:
                     raise Overload(f"{to} {reason}")
+            if (reason := self.why_away(app, to)) is not None:
+                raise Overload(f"{to} is not served now: {reason}")
             raise _unmade(to)
         return queue
 
