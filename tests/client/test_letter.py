@@ -196,6 +196,8 @@ def test_a_broker_is_promoted(run):  # Q10
     async def test():
         async with working() as (port, client):
             op, _ = await asked(port, client.promote("node-a"), Promote)
-            assert op.broker == "node-a"
+            assert (op.broker, op.force) == ("node-a", False)
+            op, _ = await asked(port, client.promote("node-a", force=True), Promote)
+            assert op.force
 
     run(test())

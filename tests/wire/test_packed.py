@@ -168,6 +168,7 @@ GOLDEN = [
         b"\x01\x95\x1a\x01\xa7queue:q\xa6replay\x92\x05\xa1m",
     ),
     (Promote(id=1, broker="node-a"), b"\x01\x93\x1b\x01\xa6node-a"),
+    (Promote(id=1, broker="node-a", force=True), b"\x01\x94\x1b\x01\xa6node-a\xc3"),
     (
         Avatar(id=1, do="add", avatar="avatar:x", user="user:b"),
         b"\x01\x95\x10\x01\xa3add\xa8avatar:x\xa6user:b",

@@ -68,7 +68,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("history", "depth_max", "bytes_max", "attempts_max"), int64),
     **dict.fromkeys(("type", "attempt", "lane", "after", "lanes"), int64),
     **dict.fromkeys(("recovered", "idempotent", "anonymous", "volatile"), st.booleans()),
-    **dict.fromkeys(("ordered", "new", "reverse", "dead", "delayed"), st.booleans()),
+    **dict.fromkeys(("ordered", "new", "reverse", "dead", "delayed", "force"), st.booleans()),
     **dict.fromkeys(("history_s", "ack_timeout_s", "retry_s"), st.floats(0, 1e6)),
     **dict.fromkeys(("retry_max_s", "await_s", "push_interval_s"), st.floats(0, 1e6)),
     "expire_s": st.floats(0, 1e6),

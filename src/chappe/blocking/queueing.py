@@ -178,9 +178,9 @@ class Queueing:
         """Remove dead letters, these or all; returns how many. For administrators."""
         return self._background.call(self._client.purge(queue, messages))
 
-    def promote(self, broker: str) -> None:
+    def promote(self, broker: str, *, force: bool = False) -> None:
         """Make the node that this client is connected to the master of a broker's queues."""
-        self._background.call(self._client.promote(broker))
+        self._background.call(self._client.promote(broker, force=force))
 
     def _made(self, make: Callable[[], T]) -> T:
         """Make something in the loop it belongs to."""

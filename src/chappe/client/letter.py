@@ -112,9 +112,9 @@ class Inspection:
         reply = await self._asking.ask(Letters(to=check_text(queue), do=do, messages=ids))
         return reply.n or 0
 
-    async def promote(self, broker: str) -> None:
+    async def promote(self, broker: str, force: bool) -> None:
         """Make the node one is connected to the master of a broker."""
-        await self._asking.ask(Promote(broker=check_text(broker)))
+        await self._asking.ask(Promote(broker=check_text(broker), force=force))
 
 
 def _read_page(data: Any) -> _Page:

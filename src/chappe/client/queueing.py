@@ -197,9 +197,9 @@ class Queueing:
         """Remove dead letters, these or all; returns how many. For administrators."""
         return await self._inspection.deal(queue, "purge", messages)
 
-    async def promote(self, broker: str) -> None:
+    async def promote(self, broker: str, *, force: bool = False) -> None:
         """Make the node that this client is connected to the master of a broker's queues.
 
-        For administrators.
+        With `force` also when it may lack what was acknowledged. For administrators.
         """
-        await self._inspection.promote(broker)
+        await self._inspection.promote(broker, force)
