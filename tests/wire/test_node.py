@@ -98,7 +98,10 @@ GOLDEN = [
     (Visit(1, b"\x01"), b"\x93\x54\x01\xc4\x01\x01"),
     (VisitPart(1, b"\x01", True), b"\x94\x55\x01\xc4\x01\x01\xc3"),
     (VisitOver(1), b"\x92\x56\x01"),
-    (Handed("shop", [MESSAGE]), b"\x93\x57\xa4shop\x91" + PACKED),
+    (
+        Handed("shop", [("queue:q", b"\x01")]),
+        b"\x93\x57\xa4shop\x91\x92\xa7queue:q\xc4\x01\x01",
+    ),
     (Left([("shop", "user:a", 9)]), b"\x92\x58\x91\x93\xa4shop\xa6user:a\x09"),
     (Known([("shop", "user:a")]), b"\x92\x59\x91\x92\xa4shop\xa6user:a"),
     (Missed("shop", "topic:t", 3), b"\x94\x5a\xa4shop\xa7topic:t\x03"),
