@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from chappe.errors import BadRequest, Forbidden, StorageError
+from chappe.errors import BadRequest, Forbidden, Overload, StorageError
 from chappe.log.batch import encode_batch
 from tests.log.rig import Rig, values
 
@@ -233,6 +233,19 @@ def test_one_can_wait_until_a_journal_can_be_cut(tmp_path):
     assert len(ends) == 1
     rig.turn()
     assert ends[1:] == [0]
+
+
+def test_a_replica_takes_one_run_however_large_and_no_more_at_once(tmp_path):
+    master = Rig(tmp_path / "master", batch_bytes_max=100_000, segment_bytes=1_000_000).open()
+    master.put("x" * 50_000)
+    second = master.put("y" * 50_000)
+    replica = Rig(tmp_path / "replica", batch_bytes_max=2048).open()
+    replica.journal.append_raw(master.raw(0, 1), None)
+    with pytest.raises(Overload, match="too much waits"):
+        replica.journal.append_raw(master.raw(second, 1), None)
+    replica.turn()
+    follow(master, replica)
+    assert replica.files() == master.files()
 
 
 def test_what_a_fence_drops_of_a_replica_can_come_again(tmp_path):

@@ -132,8 +132,12 @@ class Flushing:
         self._check_disk_room(size, freeing=freeing)
 
     def check_raw_room(self, size: int) -> None:
-        """Raise Overload unless so many bytes of batches can be accepted now, fenced or not."""
-        self._check_disk_room(size, freeing=True)
+        """Raise Overload unless so many bytes of batches can be accepted now, fenced or not.
+
+        A single run is, however large: its master's options may be others.
+        """
+        if self._waiting_bytes or self._spare_bytes is not None:
+            self._check_disk_room(size, freeing=True)
 
     def _check_disk_room(self, size: int, *, freeing: bool) -> None:
         if self._spare_bytes is not None:
