@@ -133,7 +133,8 @@ class QueueState:
         self.groups: dict[str, GroupState] = {
             name: GroupState(name) for name in (DEAD_GROUP, DELAY_GROUP)
         }
-        # Bytes that wait while no group is there.
+        # While no group is there: all of a lane up to here is done with, and the bytes that wait.
+        self.floors: dict[int, int] = {}
         self.bytes = 0
         # Delayed messages by their seq in the delay lane: when they are due, and their id.
         self.delayed: dict[int, tuple[int, int]] = {}
@@ -147,26 +148,38 @@ class QueueState:
 
     def depth(self) -> int:
         """How many messages wait or are in hand, as the slowest group sees it."""
-        lags = [
-            sum(group.at(lane).lag(self.heads[lane]) for lane in self.lanes)
-            for group in self.readers()
-        ]
-        return max(lags, default=sum(self.heads[lane] for lane in self.lanes))
+        heads, lanes, most, anybody = self.heads, self.lanes, 0, False
+        for group in self.readers():
+            anybody = anybody or not group.expected
+            most = max(most, sum(group.at(lane).lag(heads[lane]) for lane in lanes))
+        return most if anybody else sum(heads[lane] - self.floors.get(lane, 0) for lane in lanes)
 
     def load(self, lane: int) -> int:
         """How many messages of a lane wait or are in hand, as the slowest group sees it."""
-        head = self.heads[lane]
-        return max((group.at(lane).lag(head) for group in self.readers()), default=head)
+        head, most, anybody = self.heads[lane], 0, False
+        for group in self.readers():
+            anybody = anybody or not group.expected
+            most = max(most, group.at(lane).lag(head))
+        return most if anybody else head - self.floors.get(lane, 0)
 
     def waiting_bytes(self) -> int:
         """The bytes of what waits or is in hand, as the slowest group sees it."""
-        return max((group.bytes for group in self.readers()), default=self.bytes)
+        most, anybody = 0, False
+        for group in self.readers():
+            anybody = anybody or not group.expected
+            most = max(most, group.bytes)
+        return most if anybody else self.bytes
 
     def low(self, lane: int) -> int:
         """Every group is done with all of a lane up to here."""
         if lane in (DEAD_LANE, DELAY_LANE):
             return self.groups[DEAD_GROUP if lane == DEAD_LANE else DELAY_GROUP].at(lane).low
-        return min((group.at(lane).low for group in self.readers()), default=0)
+        low = min((group.at(lane).low for group in self.readers()), default=self.heads[lane])
+        return low if self._there() else min(low, self.floors.get(lane, 0))
+
+    def _there(self) -> list[GroupState]:
+        """The groups that take messages and are not only expected."""
+        return [group for group in self.readers() if not group.expected]
 
     def apply(self, record: Record, limits: QueueLimits) -> None:
         """Take one record more."""
@@ -203,7 +216,7 @@ class QueueState:
         if lane > 0:
             size = len(record.payload)
             self.bytes += size
-            for group in self.groups.values():
+            for group in self.readers():
                 if group.expected:
                     self._await(group, record, size)
                 else:
@@ -236,11 +249,25 @@ class QueueState:
             progress.finish(ranges[at], ranges[at + 1])
         if not known:
             group.bytes = max(0, group.bytes - record.bytes)
+        if group.bytes and not any(group.at(lane).lag(self.heads[lane]) for lane in self.lanes):
+            group.bytes = 0  # what was lost had bytes that nobody knows
+        if group.expected and not self._there():
+            self._pass_over(record)
         if record.group == DELAY_GROUP:
             for at in range(0, len(ranges), 2):
                 for seq in range(ranges[at], ranges[at + 1] + 1):
                     _, message = self.delayed.pop(seq, (0, 0))
                     self.delayed_seqs.pop(message, None)
+
+    def _pass_over(self, record: Done) -> None:
+        """Nobody came for these: they wait no longer for whoever may come."""
+        lane, (first, last) = record.lane, record.ranges[:2]
+        others = list(self.readers())
+        if first == self.floors.get(lane, 0) + 1 and all(
+            group.at(lane).is_done(seq) for group in others for seq in range(first, last + 1)
+        ):
+            self.floors[lane] = last
+            self.bytes = max(0, self.bytes - record.bytes)
 
     def _delay(self, seq: int, due_ms: int, message: int) -> None:
         self.delayed[seq] = (due_ms, message)
@@ -262,7 +289,7 @@ class QueueState:
             group = self.groups[record.group] = GroupState(record.group)
             group.since_ms = record.since_ms
             group.expected = record.expected
-            others = [one for one in self.readers() if one is not group and not one.expected]
+            others = [one for one in self._there() if one is not group]
             for lane in self.lanes:
                 fresh = record.new or record.expected
                 low = self.heads[lane] if fresh else self._oldest(lane, others)
@@ -276,17 +303,16 @@ class QueueState:
             if record.consumer:
                 group.consumers[record.consumer] = None
 
-    @staticmethod
-    def _oldest(lane: int, others: list[GroupState]) -> int:
-        return min((group.at(lane).low for group in others), default=0)
+    def _oldest(self, lane: int, others: list[GroupState]) -> int:
+        return min((group.at(lane).low for group in others), default=self.floors.get(lane, 0))
 
     def _unregistered(self, record: Unregistered) -> None:
         group = self.groups.get(record.group)
         if group is not None and record.consumer:
             group.consumers.pop(record.consumer, None)
         elif group is not None:
-            others = [one for one in self.readers() if one is not group]
-            if not others:
+            if self._there() == [group]:
+                self.floors = {lane: group.at(lane).low for lane in self.lanes}
                 self.bytes = group.bytes
             del self.groups[record.group]
 
@@ -303,7 +329,11 @@ class QueueState:
                 self.producers.popitem(last=False)
         else:
             self.producers.move_to_end(producer)
+        late = bool(seen) and seq < next(reversed(seen))
         seen[seq] = id
+        if late:
+            # In order, so that what was forgotten is below all that is remembered.
+            seen = self.producers[producer] = OrderedDict(sorted(seen.items()))
         if len(seen) > limits.producer_window:
             seen.popitem(last=False)
 
@@ -329,7 +359,8 @@ class QueueState:
         delayed = [[seq, due_ms, message] for seq, (due_ms, message) in self.delayed.items()]
         heads = list(self.heads.items())
         lanes = [self.lanes, self.key_lanes]
-        state = [heads, lanes, groups, self.bytes, delayed, producers]
+        floors = list(self.floors.items())
+        state = [heads, lanes, groups, self.bytes, delayed, producers, floors]
         return Snapshot(
             self.number, self.app, self.address, self.options, msgspec.Raw(_encode(state))
         )
@@ -339,8 +370,11 @@ class QueueState:
         """The state that a snapshot tells; raises StorageError."""
         state = cls(record.queue, record.app, record.address, record.options)
         try:
-            heads, lanes, groups, waiting, delayed, producers = msgspec.msgpack.decode(record.state)
+            heads, lanes, groups, waiting, delayed, producers, floors = msgspec.msgpack.decode(
+                record.state
+            )
             state.heads = dict(heads)
+            state.floors = dict(floors)
             state.lanes, state.key_lanes = lanes
             state.bytes = waiting
             state.groups = {group[0]: _group(group) for group in groups}
