@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from chappe.errors import Overload
-from chappe.queues.record import Done, Registered, Stored, Unregistered
+from chappe.queues.record import Done, Registered, Stored
 from chappe.queues.state import GroupState
 from chappe.queues.storage import Found
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # The wall clock may step: nobody sleeps longer than this without looking at it.
 _SLEEP_MS = 60_000
+# How long one that could not be read is left alone.
+_AGAIN_MS = 1_000
 
 
 class Awaited:
@@ -44,19 +46,41 @@ class Awaited:
     def expect(self, message: Stored) -> None:
         """Let there be a place for consumers that a message names and nobody knows; raises
         Overload when too much waits for such."""
-        queue, groups = self._queue, self._queue.state.groups
-        known = {name for group in groups.values() for name in group.consumers}
-        for name in message.consumers or ():
-            group = groups.get(name)
-            if group is None and name not in known:
-                if len(groups) >= queue.limits.groups_max:
-                    raise Overload(f"consumers: {queue.address} has as many groups as it may")
-                queue.add(Registered(queue.state.number, name, "", None, None, queue.now_ms, True))
-            if len(self._heap) >= queue.limits.awaited_max:
-                raise Overload(
-                    f"consumers: {len(self._heap)} messages wait for consumers of {queue.address} "
-                    "that never registered"
-                )
+        queue, state, limits = self._queue, self._queue.state, self._queue.limits
+        awaited, strangers = self._absent(message.consumers or [])
+        if not awaited and not strangers:
+            return
+        if len(self._heap) >= limits.awaited_max:
+            self._sweep()
+        if len(self._heap) >= limits.awaited_max:
+            raise Overload(
+                f"consumers: {len(self._heap)} messages wait for consumers of {queue.address} "
+                "that never registered"
+            )
+        if sum(1 for _ in state.readers()) + len(strangers) > limits.groups_max:
+            raise Overload(f"consumers: {queue.address} has as many groups as it may")
+        for name in strangers:
+            queue.add(Registered(state.number, name, "", None, None, queue.now_ms, expected=True))
+
+    def _absent(self, names: list[str]) -> tuple[list[str], list[str]]:
+        """Who of them is waited for already, and whom nobody knows."""
+        groups = self._queue.state.groups
+        awaited = [name for name in names if name in groups and groups[name].expected]
+        strangers = [name for name in dict.fromkeys(names) if name not in groups]
+        if strangers:
+            known = {name for group in groups.values() for name in group.consumers}
+            strangers = [name for name in strangers if name not in known]
+        return awaited, strangers
+
+    def _sweep(self) -> None:
+        """Let go of those that were taken meanwhile."""
+        groups = self._queue.state.groups
+        self._heap = [
+            (due_ms, name, lane, seq)
+            for due_ms, name, lane, seq in self._heap
+            if name in groups and groups[name].expected and seq in groups[name].at(lane).open
+        ]
+        heapify(self._heap)
 
     def stored(self, message: Stored) -> None:
         """Let a message die in time if those it names do not come."""
@@ -84,13 +108,20 @@ class Awaited:
             group = queue.state.groups.get(name)
             if queue.closed or group is None or not group.expected:
                 return
+            if found.error is not None:
+                queue.unreadable(found.error)
+                heappush(self._heap, (queue.now_ms + _AGAIN_MS, name, lane, seq))
+                self._set()
+                return
+            size = 0
             for message in found.messages:
                 if message.seq == seq:
+                    size = len(message.payload)
                     queue.letters.bury(message, name, 0, f"consumer {name!r} never registered")
-            number = queue.state.number
-            queue.add(Done(number, lane, name, [seq, seq]))
+            queue.add(Done(queue.state.number, lane, name, [seq, seq], size))
+            queue.free(lane, [seq])
             if not any(progress.open for progress in group.progress.values()):
-                queue.add(Unregistered(number, name))
+                queue.drop_group(name)
 
         return got
 

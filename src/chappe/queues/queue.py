@@ -379,7 +379,7 @@ class Queue:
             if not consumer or consumer in known.consumers:
                 return
             tags, headers = known.tags, known.headers
-        elif known is None and len(self.state.groups) >= self.limits.groups_max:
+        elif known is None and sum(1 for _ in self.state.readers()) >= self.limits.groups_max:
             raise Overload(f"{self.address} has {self.limits.groups_max} groups already")
         if known is not None and len(known.consumers) >= self.limits.consumers_max:
             raise Overload(f"group {name!r} has {self.limits.consumers_max} consumers already")
@@ -389,6 +389,10 @@ class Queue:
         self.add(Registered(number, name, consumer, tags, headers, now_ms, expected=False, new=new))
         if name not in self.groups:
             self.groups[name] = Group(self, self.state.groups[name])
+        awaited = self.state.groups.get(consumer)
+        if known is None and not new and awaited is not None and awaited.expected:
+            # It came as a member of this group, which begins with all that waited for it.
+            self.drop_group(consumer)
 
     def unregister(self, name: str, consumer: str) -> list[Session]:
         """Let a group have a consumer less, or without a name be no more; raises BadRequest.
