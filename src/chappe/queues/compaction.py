@@ -49,7 +49,7 @@ def oldest(state: QueueState, lane: int, index: LaneIndex) -> int | None:
     if index.firsts:
         # Those that were not moved, if any of the old ones is needed.
         rest = live(state, lane, range(low + 1, head + 1))
-        stays = rest if rest is not None else [max(low + 1, index.firsts[0])]
+        stays = rest if rest is not None else range(max(low + 1, index.firsts[0]), head + 1)
         first = next((seq for seq in stays if seq not in index.moved), None)
         place = None if first is None else index.lsn_of(first)
         if place is not None:
