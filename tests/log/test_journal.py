@@ -250,6 +250,7 @@ def test_a_fence_fails_what_waits_and_refuses_what_comes(tmp_path):
     """Q10: the old master is fenced by epoch."""
     rig = Rig(tmp_path).open()
     rig.put("a")
+    committed = rig.journal.committed
     rig.append("b")
     rig.timer.step()
     rig.append("c")
@@ -263,6 +264,7 @@ def test_a_fence_fails_what_waits_and_refuses_what_comes(tmp_path):
     assert not refused.value.outcome_unknown
     rig.turn()
     # What was under way is on the disk; nobody was told that it is committed.
+    assert rig.journal.committed == committed
     assert rig.journal.flushed == rig.journal.end
     assert rig.again().open().state == ["a", "b"]
 
