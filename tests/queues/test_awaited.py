@@ -177,3 +177,16 @@ def test_one_that_cannot_be_read_when_its_time_is_over_is_not_lost() -> None:
     storage.read_error = None
     bench.later(61)
     assert len(bench.outlet.letters) == 1
+
+
+def test_one_whose_time_is_over_before_it_is_durable_is_not_lost() -> None:
+    bench, storage = held_bench(await_s=0.001)
+    bench.send(consumers=["x"], held=True)
+    bench.loop.turn()
+    bench.loop.move_to(1.0)
+    bench.loop.settle()
+    assert bench.acks == []
+    bench.settle()
+    bench.later(2)
+    assert len(bench.outlet.letters) == 1
+    assert storage.pending == []

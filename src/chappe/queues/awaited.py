@@ -95,11 +95,18 @@ class Awaited:
         """Something may have waited for long enough."""
         self._alarm = None
         queue = self._queue
+        uncommitted: list[tuple[int, str, int, int]] = []
         while self._heap and self._heap[0][0] <= queue.now_ms:
             _, name, lane, seq = heappop(self._heap)
             group = queue.state.groups.get(name)
-            if group is not None and group.expected and seq in group.at(lane).open:
+            if group is None or not group.expected or seq not in group.at(lane).open:
+                continue
+            if seq > queue.committed.get(lane, 0):
+                uncommitted.append((queue.now_ms + _AGAIN_MS, name, lane, seq))
+            else:
                 queue.storage.read(queue.state, lane, seq, 1, self._bury(name, lane, seq))
+        for entry in uncommitted:
+            heappush(self._heap, entry)
         self._set()
 
     def _bury(self, name: str, lane: int, seq: int) -> Callable[[Found], None]:

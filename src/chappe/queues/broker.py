@@ -15,7 +15,7 @@ from chappe.hub.session import Session
 from chappe.queues.consumer import Loans
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.queue import Outlet, Queue
-from chappe.queues.record import Made, Stored
+from chappe.queues.record import DELAY_LANE, Made, Stored
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Key, Storage
 
@@ -261,6 +261,8 @@ class Broker:
             for one in held
             if not groups or any(not group.at(one.lane).is_done(one.seq) for group in groups)
         ]
+        for seq in state.delayed:
+            self.storage.read(state, DELAY_LANE, seq, 1, lambda found: held.extend(found.messages))
         self._let_go(queue, error)
         self.storage.forget(state)
         return sorted(held, key=lambda one: one.id)

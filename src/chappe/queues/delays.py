@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 # The wall clock may step: nobody sleeps longer than this without looking at it.
 _SLEEP_MS = 60_000
+# How long one that could not be read is left alone.
+_AGAIN_MS = 1_000
+# Below this many that were taken back a sweep is not worth its while.
+_SWEEP_MIN = 64
 # As many as become due in one turn.
 _PAGE = 1_000
 
@@ -62,6 +66,15 @@ class Delays:
         self._queue.storage.check()
         self._done(seq)
         self._queue.after(told, refused)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Keep not much more than what is held, however much is taken back."""
+        delayed = self._queue.state.delayed
+        if len(self._heap) > 2 * len(delayed) + _SWEEP_MIN:
+            self._heap = [entry for entry in self._heap if entry[1] in delayed]
+            heapify(self._heap)
+            self._set()
 
     def lapse(self, now: float) -> None:
         """Something may be due."""
@@ -83,19 +96,32 @@ class Delays:
             queue = self._queue
             if queue.closed or seq not in queue.state.delayed:
                 return
+            self._leaving.discard(seq)
             if found.error is not None:
                 queue.unreadable(found.error)
-                heappush(self._heap, (queue.now_ms + 1_000, seq))
-                self._leaving.discard(seq)
-                self._set()
+                self._later(seq)
                 return
-            self._leaving.discard(seq)
-            for message in found.messages:
-                if message.seq == seq:
-                    queue.deliver(msgspec.structs.replace(message, due_ms=None, producer=None))
+            try:
+                for message in found.messages:
+                    if message.seq == seq:
+                        self._deliver(message)
+            except Overload:  # too many wait for consumers that never came
+                self._later(seq)
+                return
             self._done(seq)
 
         return got
+
+    def _deliver(self, message: Stored) -> None:
+        """Let a message be as one that is sent now: that is when others begin to wait for it."""
+        queue = self._queue
+        queue.deliver(
+            msgspec.structs.replace(message, due_ms=None, producer=None, ts_ms=queue.now_ms)
+        )
+
+    def _later(self, seq: int) -> None:
+        heappush(self._heap, (self._queue.now_ms + _AGAIN_MS, seq))
+        self._set()
 
     def _done(self, seq: int) -> None:
         queue = self._queue

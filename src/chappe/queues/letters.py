@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from chappe.errors import BadRequest, RequestError
+from chappe.errors import BadRequest, Overload, RequestError
 from chappe.queues.record import DEAD_GROUP, DEAD_LANE, Death, Done, Stored
 from chappe.queues.state import ranges_of
 from chappe.queues.storage import Found
@@ -75,10 +75,10 @@ class Letters:
 
     def _again(self, letter: Stored) -> None:
         assert letter.death is not None
-        group = letter.death.group
-        known = self._queue.state.groups.get(group)
-        # A group that was given up meanwhile must not be waited for.
-        consumers = [group] if known is not None else None
+        group, consumers = letter.death.group, letter.consumers
+        # A group that was given up meanwhile must not be waited for, one that was named is.
+        if group in self._queue.state.groups or group in (consumers or ()):
+            consumers = [group]
         self._queue.deliver(
             msgspec.structs.replace(
                 letter, death=None, consumers=consumers, ts_ms=self._queue.now_ms
@@ -96,7 +96,7 @@ class Letters:
         queue = self._queue
         queue.storage.check()
         wanted = None if ids is None else set(ids)
-        last = max(self._open, default=0)
+        last = min(max(self._open, default=0), queue.committed[DEAD_LANE])
         count = 0
 
         def got(found: Found) -> None:
@@ -106,14 +106,23 @@ class Letters:
                 return
             here = [one for one in found.messages if one.seq in self._open and one.seq <= last]
             chosen = [one for one in here if wanted is None or one.id in wanted]
+            seqs: list[int] = []
+            full: Overload | None = None
             for letter in chosen:
-                do(letter)
+                try:
+                    do(letter)
+                except Overload as overload:
+                    full = overload
+                    break
+                seqs.append(letter.seq)
                 if wanted is not None:
                     wanted.discard(letter.id)
-            if chosen:
-                self._done([letter.seq for letter in chosen])
-            count += len(chosen)
-            if found.upto < last and (wanted is None or wanted):
+            self._done(seqs)
+            count += len(seqs)
+            if full is not None:
+                refusal = full
+                queue.after(lambda: refused(refusal), refused)
+            elif found.upto < last and (wanted is None or wanted):
                 read(found.upto + 1)
             elif wanted:
                 some = ", ".join(str(one) for one in sorted(wanted)[:5])
