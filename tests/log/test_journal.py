@@ -291,6 +291,18 @@ def test_a_higher_epoch_ends_a_fence_and_the_log_goes_on(tmp_path):
     assert after.journal.epochs == [(1, 0), (2, at)]
 
 
+def test_a_segment_that_was_begun_before_a_fence_goes_on_after_it(tmp_path):
+    rig = Rig(tmp_path).open()
+    rig.append("a")
+    rig.timer.step()
+    rig.journal.fence("fenced")
+    rig.turn()
+    rig.journal.begin_epoch(1)
+    rig.put("b")
+    assert rig.journal.bases == [0]
+    assert rig.again().open().state == ["a", "b"]
+
+
 def test_epochs_are_kept_and_never_go_back(tmp_path):
     """Q10."""
     rig = Rig(tmp_path).open()
