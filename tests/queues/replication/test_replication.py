@@ -14,7 +14,7 @@ def test_a_replica_has_the_same_bytes(mode: str):
         await place.add("b")
         master = await place.master()
         assert master.name == "a"
-        assert len(await fill(master, range(100))) == 100
+        assert len(await fill(master, range(500))) == 500
         await place.agree("a", "b")
         assert len(master.files()) > 2
 

@@ -30,7 +30,7 @@ from chappe.wire.nodeop import NodeOp
 from chappe.wire.replica import REPLICA_OPS
 
 LEASES = RegistryOptions(lease_s=3.0, poll_s=1.0, timeout_s=1.0)
-JOURNAL = JournalOptions(segment_bytes=2048, batch_bytes_max=16_384, allocate_bytes=0)
+JOURNAL = JournalOptions(segment_bytes=8192, batch_bytes_max=16_384, allocate_bytes=0)
 # How long a link takes to notice that nobody is there.
 SILENCE_S = 1.5
 _decode = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

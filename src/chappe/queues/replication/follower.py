@@ -8,11 +8,13 @@ ever cut back by a master of such an epoch, and never while something is under w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import structlog
 
-from chappe.errors import RequestError, StorageError
+from chappe.errors import Overload, RequestError, StorageError
+from chappe.log.batch import Batch, read_batch
 from chappe.log.journal import Journal
 from chappe.log.segment import base_of
 from chappe.queues.replication.peers import Peers
@@ -56,6 +58,8 @@ class Follower:
         self._next: Callable[[], None] | None = None
         self._appending = 0
         self._parts: list[bytes] = []
+        # Whole batches that the journal has no room for yet; bounded by what the master sends.
+        self._runs: deque[bytes] = deque()
         self._received = 0
 
     @property
@@ -96,7 +100,9 @@ class Follower:
         if op.more:
             self._confirm()
         else:
-            self._append(b"".join(self._parts))
+            self._runs.append(b"".join(self._parts))
+            self._parts.clear()
+            self._append()
 
     def link_down(self, node: str) -> None:
         """The master cannot be reached any more."""
@@ -109,6 +115,7 @@ class Follower:
         self.copying = False
         self._next = None
         self._parts.clear()
+        self._runs.clear()
 
     def _refuses(self, node: str, epoch: int) -> bool:
         if epoch < self.term:
@@ -133,7 +140,6 @@ class Follower:
             return
         journal = self.journal
         self.copying = False
-        self._parts.clear()
         if not self._mend():
             return
         follow = Follow(self.broker, self.term, journal.epochs, journal.start, journal.end)
@@ -175,14 +181,27 @@ class Follower:
         self.copying = True
         self._confirm()
 
-    def _append(self, run: bytes) -> None:
-        self._parts.clear()
-        try:
-            self.journal.append_raw(run, self._appended)
-        except RequestError as error:
-            self._stop(error.reason)
-            return
-        self._appending += 1
+    def _append(self) -> None:
+        """Give the journal what it has room for; the rest has its turn when that is written."""
+        while self._runs:
+            try:
+                self.journal.append_raw(self._runs[0], self._appended)
+            except RequestError as error:
+                if not isinstance(error, Overload) or not self._make_room():
+                    self._stop(error.reason)
+                return
+            self._runs.popleft()
+            self._appending += 1
+
+    def _make_room(self) -> bool:
+        """Wait for what is under way, or go on with less at once; whether either is possible."""
+        if self._appending:
+            return True
+        batches = _batches(self._runs.popleft())
+        self._runs.extendleft(reversed(batches))
+        if len(batches) > 1:
+            self._append()
+        return len(batches) > 1
 
     def _appended(self, error: RequestError | None) -> None:
         self._appending -= 1
@@ -190,6 +209,7 @@ class Follower:
             self._stop(error.reason)
         elif self.copying:
             self._confirm()
+            self._append()
         self._go_on()
 
     def _confirm(self, *, stopped: bool = False) -> None:
@@ -206,6 +226,16 @@ class Follower:
             log.warning("replica stops copying", broker=self.broker, reason=reason)
             self._confirm(stopped=True)
             self.rest()
+
+
+def _batches(run: bytes) -> list[bytes]:
+    """A run, batch by batch; what cannot be read stays as it is."""
+    batches: list[bytes] = []
+    at = 0
+    while isinstance(batch := read_batch(run, at), Batch):
+        batches.append(batch.data)
+        at += len(batch.data)
+    return [*batches, run[at:]] if at < len(run) else batches
 
 
 def first_damage(journal: Journal) -> int | None:
