@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import urllib.request
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -271,3 +273,58 @@ def test_a_node_that_is_not_there_is_named_at_once() -> None:
     result = run("queue", "send", "jobs", "1", "--http", "http://127.0.0.1:9")
     assert result.returncode == 1
     assert "no node answers at http://127.0.0.1:9" in result.stderr
+
+
+def test_a_durable_queue_outlives_a_node_that_is_killed(tmp_path: Path) -> None:  # Q11
+    with serving(tmp_path, "--dev") as node:
+        done(node, "create", "kept", "--lanes", "1")
+        done(node, "register", "kept", "al", "--group", "g")
+        done(node, "send", "kept", "1", "2", "3", "--num", "1")
+        done(node, "send", "kept", "later", "--delay-ms", "600000")
+        assert done(node, "consume", "kept", "--group", "g").split()[-1] == "1"
+        before = told(node, "browse", "kept")
+        node.process.kill()
+        node.process.wait(TIMEOUT_S)
+    with serving(tmp_path, "--dev") as node:
+        figures = told(node, "show", "kept")
+        assert (figures["depth"], figures["delayed"], figures["stored"]) == (2, 1, "local")
+        assert [group["consumers"] for group in figures["groups"]] == [["al"]]
+        assert told(node, "browse", "kept") == before
+        # What may have been on its way when the node died counts as tried once, and waits a while.
+        for number in ("2", "3"):
+            taken = done(node, "consume", "kept", "--group", "g", "--wait", "20")
+            assert taken.split()[-1] == number
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
+
+
+def test_the_guide_works_as_written(
+    node: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = message = id_ = ""
+    written = "".join(re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)).splitlines()
+    assert len(written) > 50
+    for text in written:
+        line = text.replace("SESSION", session).replace("MESSAGE", message)
+        if line.startswith("curl"):
+            answer = _curl(node, line)
+            session = answer.get("session") or session
+            if "/send " in line or "/fetch " in line:
+                message = answer.get("messages", [answer])[0]["message"]
+        else:
+            command, *piped = reversed(re.sub(r"\bID\b", id_, line).split(" | "))
+            said = done(node, *shlex.split(command)[2:], stdin="4\n5\n6\n" if piped else "")
+            id_ = next(iter(re.findall(r"\b\d{15,}\b", said)), id_)
+
+
+def _curl(node: Served, line: str) -> dict[str, Any]:
+    method, url = re.findall(r"^curl -s (?:-X (\w+) )?'?([^' ]+)'?", line)[0]
+    body = re.findall(r"-d '(.*?)'", line)
+    url = url.replace("http://127.0.0.1:7401", node.http)
+    data = body[0].encode() if body else None
+    request = urllib.request.Request(url, data, method=method or None)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text = answer.read()
+    return {} if "/export" in url else json.loads(text)

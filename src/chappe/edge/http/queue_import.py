@@ -14,8 +14,9 @@ from chappe.edge.http.queue_bodies import QueueBody
 from chappe.errors import BadRequest, Overload, RequestError, request_error
 from chappe.wire.ops import ClientOp, Consume, Create, Int64, Register, Send
 
-# Sends under way at once: one flush of the log carries them all.
-_WINDOW = 64
+# Sends under way at once, and their bytes: one flush of the log carries them all.
+_WINDOW = 256
+_WINDOW_BYTES = 1024 * 1024
 _OPTIONS = tuple(name for name in QueueBody.__struct_fields__ if name not in ("as_", "app"))
 
 
@@ -104,6 +105,7 @@ class Import:
         self._producer = producer
         self._dead = dead
         self._window: list[tuple[int, str, Send]] = []
+        self._window_bytes = 0
         # What went in, and the last line up to which all did.
         self.counts = {"done": line - 1, "groups": 0, "messages": 0, "delayed": 0, "dead": 0}
         self.counts["skipped"] = 0
@@ -119,6 +121,7 @@ class Import:
                 await self._flush()
                 reason = error.reason.removeprefix("body: ")
                 raise BadRequest(f"line {self._number}: {reason}") from None
+            self._window_bytes += len(text)
             await self._follow(kind, value)
         if not self._window:
             self.counts["done"] = self._number
@@ -130,6 +133,7 @@ class Import:
 
     async def _flush(self) -> None:
         window, self._window = self._window, []
+        self._window_bytes = 0
         # Each op is said when its task begins, and tasks begin in this order.
         answers = await asyncio.gather(*(self._answer(op) for _, _, op in window))
         failed: tuple[int, Answer] | None = None
@@ -154,7 +158,7 @@ class Import:
         if kind in ("message", "delayed") or (kind == "dead" and self._dead):
             counted = "messages" if kind == "message" else kind
             self._window.append((self._number, counted, self._send(value)))
-            if len(self._window) >= _WINDOW:
+            if len(self._window) >= _WINDOW or self._window_bytes >= _WINDOW_BYTES:
                 await self._flush()
         elif kind == "dead":
             self.counts["skipped"] += 1
