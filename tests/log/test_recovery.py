@@ -224,6 +224,19 @@ def test_a_batch_inside_a_message_is_not_taken_for_one(tmp_path):
     flip(path, offset + 35)
     after = reopened(rig)
     assert after.state == ["a", "b"]
+    [damage] = after.journal.damages
+    assert (damage.offset, damage.tail) == (offset, False)
+
+
+def test_a_batch_at_another_position_is_not_served(tmp_path):
+    rig, _ = written(tmp_path)
+    first, second, *_ = rig.journal.bases
+    content = (tmp_path / f"{first:016x}.log").read_bytes()
+    (tmp_path / f"{second:016x}.log").write_bytes(content)
+    after = reopened(rig)
+    damage = after.read(second)
+    assert isinstance(damage, Damage)
+    assert "position 0" in damage.reason
 
 
 def test_what_was_written_aside_and_left_is_removed(tmp_path):
