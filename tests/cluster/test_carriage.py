@@ -130,7 +130,8 @@ async def test_a_session_is_introduced_once_and_its_stand_in_goes_with_it() -> N
     a.leave(alice)
     hamlet.settle()
     assert stand_ins(b) == 0
-    # What it had not acknowledged goes to the next.
+    # What it had not acknowledged goes to the next, as soon as all who leave with it have left.
+    hamlet.loop.move(0.001)
     worker = b.user("worker")
     worker.say(Fetch(id=1, to=JOBS, n=5))
     hamlet.settle()
@@ -175,6 +176,7 @@ async def test_when_its_node_goes_what_is_under_way_is_unknown_and_an_ack_is_ans
     reply = hamlet.ask(worker, Ack(id=5, message=job.message))
     assert not reply.ok
     # At home it is free for the next.
+    hamlet.loop.move(0.001)
     other = b.user("other")
     other.say(Fetch(id=1, to=JOBS))
     hamlet.settle()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from chappe.cluster.handover import Handover
+from chappe.errors import Unreachable
+from chappe.queues.record import encode_record
 from chappe.wire.node import Handed
 from chappe.wire.ops import Create, Delete, Fetch
 from tests.cluster.hamlet import APP, Hamlet, home_among, moving
@@ -75,16 +77,17 @@ async def test_what_there_is_no_room_for_is_counted() -> None:
     a, b = hamlet["a"], hamlet["b"]
     queue = "queue:jobs"
     made(hamlet, "b", queue, 1, depth_max=2)
-    message = b.application.queues.give_up(APP, queue)[0]
+    broker = b.application.queues.volatile
+    message = broker.give_up((APP, queue), Unreachable("moved"))[0]
     made(hamlet, "b", queue, 1, depth_max=3)
-    hamlet.forge("a", "b", Handed(APP, [message] * 4))
+    hamlet.forge("a", "b", Handed(APP, [(queue, encode_record(message))] * 4))
     hamlet.settle()
     assert b.recorder.drops["queue_moved"] == 2
     assert len(taken(hamlet, b.user("worker"), queue)) == 3
     # Of a queue that was removed meanwhile nothing is kept.
     hamlet.ask(b.user("admin"), Delete(id=2, to=queue))
     before = a.recorder.drops["queue_moved"]
-    a.cluster.handover.give(APP, [message] * 3)
+    a.cluster.handover.give(APP, [(queue, message)] * 3)
     assert a.recorder.drops["queue_moved"] == before + 3
     assert a.cluster.handover.waiting == 0
 
@@ -103,7 +106,7 @@ async def test_what_is_handed_over_goes_in_parts_that_fit_into_frames() -> None:
     handover.leave()
     hamlet.tick()
     sizes = [
-        (len(op.messages), sum(len(message.payload) for message in op.messages))
+        (len(op.messages), sum(len(record) for _, record in op.messages))
         for op in hamlet.said("a", "b")
         if isinstance(op, Handed)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.cluster import settling as module
-from chappe.endpoints.limits import QueueOptions
+from chappe.queues.options import QueueOptions
 from chappe.wire.ops import Create, Fetch, Provide, Request, Subscribe
 from tests.cluster.hamlet import APP, Hamlet, moving, narrow
 from tests.hub.rig import publish, send
@@ -159,7 +159,7 @@ async def test_an_op_about_what_lives_elsewhere_is_refused_in_the_end() -> None:
     # a believes that it is b's, and b that it is a's.
     b.application.definitions._owners[APP, "queue:q"] = type(
         b.application.definitions._owners[APP, "queue:q"]
-    )("a", QueueOptions())
+    )("a", QueueOptions(volatile=True))
     worker.say(Fetch(id=3, to="queue:q", n=1))
     hamlet.settle(patient=False)
     assert worker.heard() == []

@@ -9,10 +9,10 @@ import pytest
 from chappe.endpoints.application import LINK
 from chappe.endpoints.cluster import Alone
 from chappe.endpoints.definition import QueueRecord
-from chappe.endpoints.limits import QueueOptions
 from chappe.endpoints.record import Record
 from chappe.hub.session import Session
 from chappe.message import Message
+from chappe.queues.options import QueueOptions
 from chappe.wire.ops import (
     Ack,
     Avatar,
@@ -193,7 +193,7 @@ async def test_a_queue_whose_owner_is_gone_is_taken_over_by_the_first_who_needs_
     op: Any,
 ) -> None:
     village = Village()
-    record = QueueRecord("gone", QueueOptions())
+    record = QueueRecord("gone", QueueOptions(volatile=True))
     village.application.directory.merge([Record(APP, "queue:q", 5, encode(record), 0)])
     definitions = village.application.definitions
     assert definitions.owner_of(APP, "queue:q") == "gone"

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from chappe.endpoints.definition import QueueRecord
-from chappe.endpoints.limits import QueueLimits, QueueOptions
 from chappe.endpoints.record import Record
 from chappe.hub.grant import Grant, scope_of
-from chappe.message import Message
+from chappe.queues.options import QueueLimits, QueueOptions
+from chappe.queues.record import Stored
 from chappe.wire.ops import Create, Delete, Fetch, Hello, Reply, Subscribe
 from tests.hub.rig import Endpoint, Rig, publish, send
 from tests.loop import on_loop
@@ -130,13 +130,13 @@ async def test_only_an_administrator_makes_and_removes() -> None:
 @on_loop
 async def test_there_is_a_bound_on_queues_and_one_that_is_known_may_be_changed() -> None:
     office = Office()
-    office.application.queues._limits = QueueLimits(queues_max=1)
+    office.application.queues.limits = QueueLimits(queues_max=1)
     assert (await office.ask(Create(id=1, to=JOBS, volatile=True))).ok
     assert (await office.ask(Create(id=1, to="queue:more", volatile=True))).error == "overload"
     assert office.application.directory.get(APP, "queue:more") is None
     assert (await office.ask(Create(id=1, to=JOBS, volatile=True, depth_max=9))).ok
     # One that another node made for here is counted, and the node goes on.
-    office.hear("queue:third", encode(QueueRecord("node", QueueOptions())))
+    office.hear("queue:third", encode(QueueRecord("node", QueueOptions(volatile=True))))
     assert office.application.queues.get(APP, "queue:third") is None
     recorder: Any = office.recorder
     assert recorder.refusals["overload"] == 2
@@ -145,23 +145,23 @@ async def test_there_is_a_bound_on_queues_and_one_that_is_known_may_be_changed()
 @on_loop
 async def test_what_other_nodes_make_is_known_and_lives_there() -> None:
     office = Office()
-    office.hear(JOBS, encode(QueueRecord("far", QueueOptions(depth_max=7))))
+    office.hear(JOBS, encode(QueueRecord("far", QueueOptions(volatile=True, depth_max=7))))
     assert office.owner() == "far"
     assert office.application.queues.get(APP, JOBS) is None
-    # An administrator here changes its options, not where it lives.
+    # Its node is not linked: who changes it here goes on with it here.
     assert (await office.ask(Create(id=1, to=JOBS, volatile=True, depth_max=9))).ok
-    assert office.owner() == "far"
+    assert office.owner() == "node"
     value = office.application.directory.get(APP, JOBS)
     assert value is not None
     record = msgspec.msgpack.decode(value, type=QueueRecord)
-    assert (record.owner, record.options.depth_max) == ("far", 9)
+    assert (record.owner, record.options.depth_max) == ("node", 9)
 
 
 @on_loop
 async def test_a_queue_whose_owner_is_gone_is_taken_over_once_with_its_options() -> None:
     office = Office()
     definitions = office.application.definitions
-    office.hear(JOBS, encode(QueueRecord("far", QueueOptions(depth_max=1))))
+    office.hear(JOBS, encode(QueueRecord("far", QueueOptions(volatile=True, depth_max=1))))
     told: list[Record] = []
     office.application.directory.on_change = told.append
     for _ in range(3):
@@ -188,14 +188,14 @@ async def test_a_queue_that_lives_elsewhere_now_is_given_up_and_its_messages_han
     await office.ask(Create(id=1, to="queue:empty", volatile=True))
     waiting.say(Fetch(id=1, to="queue:empty", wait_ms=1000))
     await office.tick()
-    office.hear(JOBS, encode(QueueRecord("far", QueueOptions())))
-    office.hear("queue:empty", encode(QueueRecord("far", QueueOptions())))
+    office.hear(JOBS, encode(QueueRecord("far", QueueOptions(volatile=True))))
+    office.hear("queue:empty", encode(QueueRecord("far", QueueOptions(volatile=True))))
     await office.tick()
     ((*_, app, messages),) = handed
     assert app == APP
     # Also what a worker had in hand: nobody here can take its answer any more.
-    assert sorted(int(message.payload) for message in messages) == [0, 1, 2]
-    assert {message.to for message in messages} == {JOBS}
+    assert sorted(int(message.payload) for _, message in messages) == [0, 1, 2]
+    assert {queue for queue, _ in messages} == {JOBS}
     assert waiting.reply().error == "unreachable"
     assert office.application.queues.get(APP, JOBS) is None
 
@@ -208,11 +208,11 @@ async def test_messages_that_come_from_the_node_before_are_kept_as_far_as_there_
     worker.say(Fetch(id=1, to=JOBS, wait_ms=1000))
     await office.tick()
     office.hub.ensure_tick()
-    messages = [Message(n, "user:x", JOBS, 1, str(n).encode()) for n in range(4)]
-    other = Message(9, "user:x", "queue:unmade", 1, b"9")
+    messages = [(JOBS, Stored(0, 0, 0, n, 1, "user:x", str(n).encode())) for n in range(1, 5)]
+    other = ("queue:unmade", Stored(0, 0, 0, 9, 1, "user:x", b"9"))
     assert office.application.queues.take_on(APP, [*messages, other]) == 3
     await office.tick()
-    assert worker.got() == [0]  # and one is kept: what a worker has in hand counts, too
+    assert worker.got() == [1]  # and one is kept: what a worker has in hand counts, too
     assert (await office.ask(Fetch(id=2, to=JOBS, n=5))).n == 1
 
 

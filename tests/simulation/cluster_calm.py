@@ -160,4 +160,5 @@ class GoodDay:
         assert not any(cluster.watching._watched.values()), f"{name} is watched for nobody"
         assert not node.application.services._services, f"{name} has services of nobody"
         queue = node.application.queues.get("default", QUEUE)
-        assert queue is None or not queue._consumers, f"{name} has consumers who are gone"
+        groups = [] if queue is None else list(queue.groups.values())
+        assert all(group.idle for group in groups), f"{name} has consumers who are gone"

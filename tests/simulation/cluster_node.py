@@ -20,6 +20,7 @@ from chappe.ids import Snowflake
 from chappe.message import Message
 from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions
+from chappe.queues.record import decode_records
 from chappe.registry.membership import Member
 from chappe.simulation import Process, SimulatedClock
 from chappe.store.store import Store
@@ -171,11 +172,13 @@ class SimulatedNode:
             down(link, reason)
 
         def hand_over(peer: Peer, app: str, messages: list[Message]) -> None:
-            truth.handed.update(message.id for message in messages)
+            truth.handed.update(message.id for _, message in messages)
             hand(peer, app, messages)
 
         def take_on(peer: Peer, op: Handed) -> None:
-            truth.taken_on.update(message.id for message in op.messages)
+            for _, record in op.messages:
+                (message,) = decode_records(record, 1)
+                truth.taken_on.add(message.id)
             take(peer, op)
 
         cluster.link_up, cluster.link_down = link_up, link_down

@@ -19,9 +19,9 @@ from chappe.endpoints.history import History
 from chappe.endpoints.presence import Presence
 from chappe.endpoints.services import Services
 from chappe.endpoints.topic import Topics
-from chappe.endpoints.workqueue import WorkQueue
 from chappe.hub.answer import SilentAnswer
 from chappe.hub.fanout import FanOut
+from chappe.queues.group import Group
 from chappe.simulation import SimulationError
 from chappe.wire.link import HEAD_BYTES, Frames
 from tests.simulation.cluster_invariants import check
@@ -135,7 +135,7 @@ FAULTS: list[tuple[type, str, Callable[[Method], Method]]] = [
     (Carriage, "left", never),
     (Carriage, "say_again", never),
     (Handover, "give", never),
-    (WorkQueue, "ack", keep_what_is_done),
+    (Group, "ack", keep_what_is_done),
     (Services, "_answer", answer_somebody_else),
     (Presence, "_tell", never),
 ]

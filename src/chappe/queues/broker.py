@@ -230,10 +230,16 @@ class Broker:
         self._let_go(queue, error)
         self.storage.forget(queue.state)
 
+        # Not at once: what made it fail has not passed yet.
+        self._broken[key] = _Broken(options, error, self.now + _RETRY_S)
+        self._loop.call_later(_RETRY_S, self._reopen, key, options, standing)
+
+    def _reopen(self, key: Key, options: QueueOptions, standing: list[Standing]) -> None:
+        if key not in self._broken:
+            return  # it is there again, or was removed
+
         def back(refused: RequestError | None) -> None:
             again = self.queues.get(key)
-            if again is not None and self._let_go_unmade(again, error):
-                return
             if refused is None and again is not None and self.on_back is not None:
                 self.on_back(again, standing)
 

@@ -47,8 +47,6 @@ _DECODED_MAX = 32
 _TRIM_EVERY = 10_000
 # Segments that may stay before anything is moved out of the oldest.
 _SEGMENTS_KEPT = 4
-# Until what was under way when a commit failed has come to an end.
-_REOPEN_S = 0.05
 
 
 class Timer(Protocol):
@@ -70,13 +68,13 @@ class LocalStorage:
         self._limits = limits
         self._timer = timer
         self._journal: Journal
+        # What the records in the journal say, apart from what the queues themselves know: those are
+        # ahead of it, by what they are about to commit.
         self._states: dict[int, QueueState] = {}
         self._numbers: dict[Key, int] = {}
         self._next_number = 1
         self._indexes: Indexes = {}
         self._decoded: OrderedDict[int, list[AnyRecord]] = OrderedDict()
-        # Queues whose commit failed: what is known of them here is not what is on the disk.
-        self._stale: set[int] = set()
         self._passed = 0
         # Messages that are being read to be moved.
         self._moving = 0
@@ -152,7 +150,7 @@ class LocalStorage:
         return [encode_record(state.snapshot()) for state in self._states.values()]
 
     def known(self) -> list[QueueState]:
-        return list(self._states.values())
+        return [state.copy() for state in self._states.values()]
 
     def open(
         self,
@@ -163,40 +161,13 @@ class LocalStorage:
         number = self._numbers.get(key)
         if number is None:
             number, self._next_number = self._next_number, self._next_number + 1
-            state = self._states[number] = QueueState(number, *key, options)
+            self._states[number] = QueueState(number, *key, options)
             self._numbers[key] = number
-            opened(state, None)
-        elif number not in self._stale:
-            opened(self._states[number], None)
+            opened(QueueState(number, *key, options), None)
+        elif self._journal.failed is not None:
+            opened(None, Overload(self._journal.failed))
         else:
-            self._reopen(number, opened)
-
-    def _reopen(
-        self, number: int, opened: Callable[[QueueState | None, RequestError | None], None]
-    ) -> None:
-        """Fold a queue anew, once what was under way has come to an end."""
-        journal = self._journal
-        if journal.failed is not None:
-            opened(None, Overload(journal.failed))
-        elif journal.flushed != journal.end:
-            self._timer.call_later(_REOPEN_S, lambda: self._reopen(number, opened))
-        else:
-            before = self._states.pop(number)
-            try:
-                for base in journal.bases[-1:]:
-                    for batch in journal.scan(base):
-                        for record in decode_records(batch.body, batch.count):
-                            if record.queue == number:
-                                self.fold(record, batch.lsn)
-            except (StorageError, OSError) as error:
-                self._states[number] = before
-                opened(None, Overload(f"{before.address} cannot be read: {error}"))
-                return
-            state = self._states.setdefault(
-                number, QueueState(number, before.app, before.address, before.options)
-            )
-            self._stale.discard(number)
-            opened(state, None)
+            opened(self._states[number].copy(), None)
 
     def check(self) -> None:
         self._journal.check()
@@ -220,7 +191,9 @@ class LocalStorage:
         )
         self._followers = followers
         indexes, number = self._indexes, state.number
+        kept, limits = self._states[number], self._limits
         for record in records:
+            kept.apply(record, limits)
             if type(record) is Stored:
                 index = indexes.get((number, record.lane))
                 if index is None:
@@ -260,14 +233,12 @@ class LocalStorage:
         self._trim()
 
     def forget(self, state: QueueState) -> None:
-        if state.number in self._states:
-            self._stale.add(state.number)
+        """Nothing: what is known of it here is what is in the journal."""
 
     def _drop(self, number: int) -> None:
         state = self._states.pop(number, None)
         if state is not None:
             self._numbers.pop((state.app, state.address), None)
-        self._stale.discard(number)
         for place in [place for place in self._indexes if place[0] == number]:
             del self._indexes[place]
 
@@ -282,9 +253,13 @@ class LocalStorage:
             state = self._states.get(number)
             place = None if state is None else oldest(state, lane, index)
             needed = needed if place is None else min(needed, place)
-        journal.trim(needed)
+        # What makes them needless has to be on the disk before they go.
+        self._follow(lambda error: self._let_go(needed) if error is None else None)
+
+    def _let_go(self, needed: int) -> None:
+        self._journal.trim(needed)
         for index in self._indexes.values():
-            index.drop_below(journal.start)
+            index.drop_below(self._journal.start)
         self._compact(needed)
 
     def _compact(self, needed: int) -> None:

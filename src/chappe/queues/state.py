@@ -337,6 +337,10 @@ class QueueState:
         if len(seen) > limits.producer_window:
             seen.popitem(last=False)
 
+    def copy(self) -> QueueState:
+        """The same, to be changed apart."""
+        return QueueState.restore(self.snapshot())
+
     def snapshot(self) -> Snapshot:
         """The whole state as one record."""
         groups: list[Any] = [
@@ -351,6 +355,7 @@ class QueueState:
                 [
                     [lane, at.mark, _ranges(sorted(at.open)), list(at.attempts.items())]
                     for lane, at in group.progress.items()
+                    if at.mark
                 ],
             ]
             for group in self.groups.values()
