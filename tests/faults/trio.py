@@ -129,11 +129,11 @@ class _First(Random):
         return 0
 
 
-def story(told: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+def story(told: Callable[..., Coroutine[Any, Any, None]], *args: Any, limit_s: float = 100) -> None:
     """Run an async story within the time that a test has."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(limit_s):
             await told(*args)
 
     uvloop.run(bounded())
