@@ -211,6 +211,7 @@ def seen(state: QueueState) -> dict[str, Any]:
         "lanes": list(state.lanes),
         "key_lanes": state.key_lanes,
         "bytes": state.bytes,
+        "floors": {lane: floor for lane, floor in state.floors.items() if floor},
         "groups": groups,
         "delayed": dict(state.delayed),
         "delayed_seqs": dict(state.delayed_seqs),

@@ -295,6 +295,31 @@ async def test_producers_are_remembered_up_to_a_bound(durable: Engine):  # Q5
 
 
 @on_loop
+async def test_of_a_producer_the_highest_numbers_are_remembered(durable: Engine):  # Q5
+    async with started(durable) as storage:
+        state = await made(storage)
+        for seq in (10, 2, 7, 8, 3, 9):
+            await committed(storage, state, stored(state, 1, producer="p", producer_seq=seq))
+        before = seen(state)
+    after = await again(durable)
+    assert after["producers"] == before["producers"]
+    assert [seq for seq, _ in dict(after["producers"])["p"]] == [7, 8, 9, 10]  # type: ignore[call-overload]
+
+
+@on_loop
+async def test_a_queue_without_groups_knows_what_the_last_was_done_with(durable: Engine):
+    async with started(durable) as storage:
+        state = await made(storage)
+        await committed(storage, state, Registered(0, "g", "", since_ms=1))
+        await committed(storage, state, *[stored(state, 1, b"abc", ahead=n) for n in (1, 2, 3)])
+        await committed(storage, state, Tried(0, 1, "g", 3), Done(0, 1, "g", [1, 2], 6))
+        await committed(storage, state, Unregistered(0, "g"), stored(state, 1))
+        before = seen(state)
+        assert before["floors"] == {1: 2}
+    assert await again(durable) == before
+
+
+@on_loop
 async def test_queues_of_the_same_name_in_two_apps_are_two(durable: Engine):
     keys = [("a", "queue:b"), ("b", "queue:b"), ("a", "queue:{b}:}"), ("a", "queue:lane:1")]
     async with started(durable) as storage:

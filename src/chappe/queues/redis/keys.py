@@ -3,15 +3,16 @@
 All of one queue's have the same {tag}, so that a Redis Cluster keeps them on one server and a
 script may change them together.
 
-    p:{app/jobs}:meta           hash: app, address, options, lanes, key_lanes, epoch, commit
-    p:{app/jobs}:lane:1         stream: message seq 7 has the id 7-0; `r` is its record
-    p:{app/jobs}:lane:0         stream: dead letters
-    p:{app/jobs}:lane:-1        stream: delayed messages, with `due` and `id`
-    p:{app/jobs}:groups         hash: group -> what it wants, as JSON
-    p:{app/jobs}:consumers:G    set: the names registered in a group
-    p:{app/jobs}:bytes          hash: total -> bytes ever stored; g:G -> those that do not
-                                      wait for a group; free -> those that wait for nobody
-    p:{app/jobs}:producers      hash: producer/slot -> order, number and id
+    p:{app/jobs}:meta          hash: app, address, options, lanes, key_lanes, epoch, commit
+    p:{app/jobs}:lane:1        stream: message seq 7 has the id 7-0; `r` is its record
+    p:{app/jobs}:lane:0        stream: dead letters
+    p:{app/jobs}:lane:-1       stream: delayed messages, with `due` and `id`
+    p:{app/jobs}:groups        hash: group -> what it wants, as JSON
+    p:{app/jobs}:consumers:G   set: the names registered in a group
+    p:{app/jobs}:bytes         hash: total -> bytes ever stored; g:G -> those that do not wait for
+                               a group; free, floors -> what waits for nobody while there is none
+    p:{app/jobs}:producers     hash: producer -> a number, the higher the later it was heard of
+    p:{app/jobs}:producer:P    sorted set: its last numbers, each with the id it was given
 
 A group is a consumer group of each lane: its last delivered id is how far it has begun, its pending
 list what is open, the delivery counts the attempts.
@@ -44,6 +45,10 @@ class Keys:
         """The names registered in a group."""
         return f"{self.base}:consumers:{group}"
 
+    def producer(self, name: str) -> str:
+        """The last numbers of a producer."""
+        return f"{self.base}:producer:{name}"
+
     @cached_property
     def meta(self) -> str:
         """What the queue is, and who may write."""
@@ -61,7 +66,7 @@ class Keys:
 
     @cached_property
     def producers(self) -> str:
-        """The last numbers of producers."""
+        """When each producer was last heard of."""
         return f"{self.base}:producers"
 
 

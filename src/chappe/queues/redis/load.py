@@ -19,6 +19,8 @@ from chappe.queues.state import GroupState, Progress, QueueState
 from chappe.queues.storage import Key
 
 PAGE = 1_000
+# Producers whose numbers are asked for together.
+_PRODUCERS = 50
 
 _decode = msgspec.json.decode
 
@@ -47,19 +49,18 @@ class Loading:
             state.lanes = _decode(meta[b"lanes"], type=list[int])
             state.key_lanes = int(meta[b"key_lanes"])
             await self._groups(state)
+            total = await self._bytes(state)
             for lane in (DEAD_LANE, DELAY_LANE, *state.lanes):
                 await self._lane(state, lane)
             await self._held_back(state)
-            total = await self._bytes(state)
-            producers = await self._producers()
+            heard = await self._producers(state)
         except (msgspec.MsgspecError, ValueError, KeyError, IndexError) as error:
             raise StorageError(
                 f"{self._calls.shown}: {self._keys.base} cannot be read: "
                 f"{type(error).__name__} {error}"
             ) from None
         writing = Writing(state, self._keys, self._limits, self._home)
-        writing.total = total
-        self._restore(state, writing, producers)
+        writing.restore(total, heard)
         return state, writing
 
     async def _run(self, *command: str | int) -> list[Any]:
@@ -126,45 +127,30 @@ class Loading:
         found = _pairs((await self._run("HGETALL", self._keys.bytes))[0])
         total = int(found.get(b"total", 0))
         state.bytes = total - int(found.get(b"free", 0))
-        for group in state.groups.values():
+        state.floors = dict(_decode(found.get(b"floors", b"[]"), type=list[tuple[int, int]]))
+        for group in state.readers():
             group.bytes = total - int(found.get(f"g:{group.name}".encode(), 0))
         return total
 
-    async def _producers(self) -> dict[str, list[tuple[int, int, int, int]]]:
-        """Each producer's numbers: in which order they came, the slot, the number, the id."""
-        producers: dict[str, list[tuple[int, int, int, int]]] = {}
+    async def _producers(self, state: QueueState) -> list[tuple[str, int]]:
+        """Find producers and when they were last heard of, the one longest silent first."""
+        heard: dict[str, int] = {}
         cursor: bytes | None = None
         while cursor != b"0":
-            cursor, found = (
-                await self._run(
-                    *("HSCAN", self._keys.producers, (cursor or b"0").decode(), "COUNT", PAGE)
-                )
-            )[0]
-            for field, value in _pairs(found).items():
-                slot, _, name = field.decode().partition("/")
-                order, seq, message = map(int, value.split())
-                producers.setdefault(name, []).append((order, int(slot), seq, message))
-        return producers
-
-    def _restore(
-        self,
-        state: QueueState,
-        writing: Writing,
-        producers: dict[str, list[tuple[int, int, int, int]]],
-    ) -> None:
-        """Remember producers in the order in which they were last heard of."""
-        window = self._limits.producer_window
-        for name, found in sorted(producers.items(), key=lambda one: max(one[1])):
-            numbers = sorted(set(found))
-            order, slot, _, _ = numbers[-1]
-            # Slots of a longer window than there is now.
-            self.leftovers.forget(f"{old}/{name}" for _, old, _, _ in numbers if old >= window)
-            # A scan may give some twice.
-            seen = OrderedDict((seq, message) for _, _, seq, message in numbers[-window:])
-            state.producers[name] = seen
-            count = slot % window + 1
-            writing.producers[name] = count + (window if len(numbers) > count else 0)
-            writing.remembered = max(writing.remembered, order)
+            at = (cursor or b"0").decode()
+            cursor, found = (await self._run("HSCAN", self._keys.producers, at, "COUNT", PAGE))[0]
+            heard |= {name.decode(): int(order) for name, order in _pairs(found).items()}
+        ordered = sorted(heard.items(), key=lambda one: one[1])
+        oldest = -self._limits.producer_window
+        for start in range(0, len(ordered), _PRODUCERS):
+            names = [name for name, _ in ordered[start : start + _PRODUCERS]]
+            ask = [("ZRANGE", self._keys.producer(name), oldest, -1) for name in names]
+            for name, members in zip(
+                names, await self._calls.run(self._keys.meta, *ask), strict=True
+            ):
+                numbers = (tuple(map(int, member.split())) for member in members)
+                state.producers[name] = OrderedDict((seq, message) for seq, message in numbers)
+        return ordered
 
 
 def _pairs(flat: list[Any]) -> dict[bytes, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ class Unit:
         "_keys",
         "_marked",
         "_opened",
+        "_producers",
         "commands",
         "heads",
         "names",
@@ -50,6 +51,8 @@ class Unit:
         # What groups have begun with or passed and is not yet said: one command tells many.
         self._opened: dict[tuple[int, str, int], list[int]] = {}
         self._marked: dict[tuple[int, str], int] = {}
+        # Likewise what producers have sent: scores and members.
+        self._producers: dict[str, list[str]] = {}
 
     def add(self, *command: Argument, key: int = 1) -> None:
         """Let there be a command more; `key` is where the name stands that it is about."""
@@ -107,10 +110,25 @@ class Unit:
         """All messages up to one are gone."""
         self.add("XTRIM", self._keys.lane(lane), "MINID", entry_id(seq + 1))
 
-    def forget(self, slots: Iterable[str]) -> None:
-        """Numbers of a producer are gone."""
-        for part in _parts(slots):
-            self.add("HDEL", self._keys.producers, *part)
+    def remember(self, producer: str, seq: int, id: int) -> None:
+        """A producer's message has an id."""
+        self._producers.setdefault(producer, []).extend((str(seq), f"{seq} {id}"))
+
+    def settle_producers(self, orders: Mapping[str, int], window: int) -> None:
+        """Say what producers have sent, and forget what is older than the window."""
+        producers, self._producers = self._producers, {}
+        for name, members in producers.items():
+            key = self._keys.producer(name)
+            for part in _parts(members):
+                self.add("ZADD", key, *part)
+            self.add("ZREMRANGEBYRANK", key, "0", str(-window - 1))
+            self.add("HSET", self._keys.producers, name, str(orders[name]))
+
+    def forget(self, producer: str) -> None:
+        """A producer is forgotten."""
+        self._producers.pop(producer, None)
+        self.add("UNLINK", self._keys.producer(producer))
+        self.add("HDEL", self._keys.producers, producer)
 
     def make_group(self, lane: int, group: str, seq: int) -> None:
         """A group begins after a message."""

@@ -58,7 +58,7 @@ class Writing:
         self._home = home
         self.heads = dict(state.heads)
         self.total = 0
-        # Whether a group was given up, and what waits for nobody is to be written down.
+        # Whether what waits while there is no group is another from now on.
         self._freed = False
         self._lanes = list(state.lanes)
         self._marks = {
@@ -68,9 +68,9 @@ class Writing:
         self._expected = {group.name for group in state.readers() if group.expected}
         # Per lane, the groups whose mark is beyond its last message.
         self._beyond: dict[int, dict[str, int]] = {}
-        # How many numbers of each producer were remembered, the one longest silent first.
+        # When each producer was last heard of, the one longest silent first.
         self.producers: OrderedDict[str, int] = OrderedDict()
-        self.remembered = 0
+        self._heard = 0
 
     def write(self, state: QueueState, records: Sequence[Record]) -> Unit:
         """The commands that make records durable; the state has them already.
@@ -103,6 +103,7 @@ class Writing:
                 raise StorageError(f"{type(record).__name__}: not a record of a queue's life")
         self._count(unit, state, touched, grown=self.total != total)
         unit.settle()
+        unit.settle_producers(self.producers, self._limits.producer_window)
         return unit
 
     def discard(self, lane: int, seqs: Iterable[int]) -> Unit:
@@ -121,6 +122,7 @@ class Writing:
             keys.producers,
             *(keys.lane(lane) for lane in self.heads),
             *(keys.consumers(group) for group in self._marks),
+            *(keys.producer(name) for name in self.producers),
         ]
 
     def _store(self, unit: Unit, record: Stored, touched: set[str]) -> None:
@@ -178,6 +180,7 @@ class Writing:
             return
         if group not in self._marks:
             return
+        self._freed |= group in self._expected
         for first, last in pairs:
             mark = self._marks[group][lane]
             unit.finish(lane, group, range(first, min(last, mark, self.heads[lane]) + 1))
@@ -248,17 +251,19 @@ class Writing:
         )
         unit.add("PERSIST", self.keys.meta)
 
+    def restore(self, total: int, producers: Iterable[tuple[str, int]]) -> None:
+        """Go on from what is written: bytes, and producers with when they were last heard of."""
+        self.total = total
+        self.producers.update(producers)
+        self._heard = max(self.producers.values(), default=0)
+
     def _remember(self, unit: Unit, producer: str, seq: int, id: int) -> None:
-        """Keep a producer's number in place of its oldest."""
-        producers, window = self.producers, self._limits.producer_window
-        count = producers.pop(producer, 0)
-        producers[producer] = count + 1
-        self.remembered += 1
-        slot = f"{count % window}/{producer}"
-        unit.add("HSET", self.keys.producers, slot, f"{self.remembered} {seq} {id}")
-        if len(producers) > self._limits.producers_max:
-            name, count = producers.popitem(last=False)
-            unit.forget(f"{slot}/{name}" for slot in range(min(count, window)))
+        self._heard += 1
+        self.producers.pop(producer, None)
+        self.producers[producer] = self._heard
+        unit.remember(producer, seq, id)
+        if len(self.producers) > self._limits.producers_max:
+            unit.forget(self.producers.popitem(last=False)[0])
 
     def _count(self, unit: Unit, state: QueueState, touched: set[str], *, grown: bool) -> None:
         """Write down how many bytes wait for whom.
@@ -269,7 +274,8 @@ class Writing:
         fields: list[str] = ["total", str(self.total)] if grown else []
         if self._freed:
             self._freed = False
-            fields += ["free", str(self.total - state.bytes)]
+            floors = _json(list(state.floors.items()))
+            fields += ["free", str(self.total - state.bytes), "floors", floors]
         for name in touched:
             group = state.groups.get(name)
             if group is not None:
