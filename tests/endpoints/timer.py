@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
@@ -18,9 +19,12 @@ class ManualTimer:
         return self.now
 
     def call_at(self, when: float, callback: Callable[[], None], *args: Any) -> Call:
-        call = Call(when, callback)
+        call = Call(when, partial(callback, *args))
         self.calls.append(call)
         return call
+
+    def call_later(self, delay: float, callback: Callable[[], None], *args: Any) -> Call:
+        return self.call_at(self.now + delay, callback, *args)
 
     def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
         """What is to happen at the end of a turn does, while time stands still."""

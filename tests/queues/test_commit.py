@@ -201,8 +201,10 @@ def test_a_failed_commit_refuses_who_waited_and_the_queue_goes_on_with_what_is_s
     storage.fail(Overload("the disk failed"))
     assert [error.reason for error in bench.refusals] == ["the disk failed"] * 3
     assert bench.acks == [1]
+    assert bench.broker.queues == {}
+    assert "the disk failed" in (bench.broker.why_not(KEY) or "")
+    bench.later(1)
     assert bench.queue is not before
-    bench.settle()
     (a,) = people("a")
     bench.send()
     bench.consume(a)
@@ -216,6 +218,7 @@ def test_what_was_stored_although_its_commit_failed_is_delivered() -> None:
     storage.fail(Overload("no answer in time", outcome_unknown=True), stored=True)
     (error,) = bench.refusals
     assert error.outcome_unknown
+    bench.later(1)
     (a,) = people("a")
     bench.consume(a)
     assert a.got == [1]
@@ -242,8 +245,46 @@ def test_consumers_of_a_queue_that_failed_are_named_so_that_they_can_go_on() -> 
     bench.send(held=True)
     bench.loop.settle()
     storage.fail(Overload("the disk failed"))
-    assert back == [(bench.queue, [(a, "", 5), (b, "g", 6)])]
     assert bench.loans.lent == {}
+    assert back == []
+    bench.later(1)
+    assert back == [(bench.queue, [(a, "", 5), (b, "g", 6)])]
+
+
+@pytest.mark.parametrize("way", ["asked for", "storage is back", "made again", "slowly"])
+def test_consumers_go_on_whichever_way_a_queue_that_failed_is_opened_again(way: str) -> None:
+    bench, storage = held_bench()
+    (a,) = people("a")
+    bench.consume(a, 5)
+    back: list[Any] = []
+    bench.broker.on_back = lambda queue, standing: back.append((queue, standing))
+    bench.send(held=True)
+    bench.loop.settle()
+    storage.fail(Overload("the disk failed"))
+    if way == "asked for":
+        bench.loop.now += 1.5  # before the alarm could ring
+        bench.broker.why_not(KEY)
+    elif way == "storage is back":
+        bench.broker.try_again()
+    elif way == "made again":
+        bench.make()
+    else:
+        storage.open_error = Overload("the disk is away")
+        bench.later(5)
+        storage.open_error = None
+    bench.later(10)
+    assert back == [(bench.queue, [(a, "", 5)])]
+
+
+def test_a_queue_that_failed_is_not_opened_again_once_it_lives_elsewhere() -> None:
+    bench, storage = held_bench()
+    bench.send(held=True)
+    bench.loop.settle()
+    storage.fail(Overload("the disk failed"))
+    bench.broker.close(Overload("another node is the master now"))
+    bench.later(10)
+    assert bench.broker.queues == {}
+    assert bench.broker.why_not(KEY) is None
 
 
 def test_a_fetch_that_waits_at_a_queue_that_fails_is_refused() -> None:
@@ -266,7 +307,7 @@ def test_a_queue_whose_making_failed_is_not_there() -> None:  # Q3
     bench.broker.make(more, options, bench.made.append)
     bench.loop.settle()
     storage.fail(Overload("the disk failed"))
-    bench.settle()
+    bench.later(5)
     assert [error and error.reason for error in bench.made] == ["the disk failed"]
     assert more not in bench.broker.queues
     bench.make("queue:more")
@@ -317,7 +358,7 @@ def test_a_turn_in_which_nothing_can_be_stored_any_more_refuses_who_waits() -> N
     bench.loop.settle()
     assert [error.reason for error in bench.refusals] == ["the disk is full"]
     storage.full = False
-    bench.settle()
+    bench.later(1)
     bench.send()
     assert bench.acks == [2]
 
@@ -328,6 +369,7 @@ def test_a_queue_that_cannot_be_opened_is_tried_again_when_asked_for() -> None:
     bench.loop.settle()
     storage.open_error = Overload("the disk is away")
     storage.fail(Overload("the disk failed"))
+    bench.later(1)
     assert bench.broker.queues == {}
     assert "the disk is away" in (bench.broker.why_not(KEY) or "")
     storage.open_error = None

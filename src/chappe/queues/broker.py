@@ -9,7 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from chappe.clock import Clock
-from chappe.errors import Overload, RequestError
+from chappe.errors import Overload, RequestError, Unreachable
 from chappe.hub.deadline import Alarm
 from chappe.hub.session import Session
 from chappe.queues.consumer import Loans
@@ -24,8 +24,9 @@ log = structlog.get_logger()
 # Turns of volatile queues within one turn of the loop: more would be a queue that feeds itself.
 _TURNS_MAX = 1_000
 
-# How long a queue that could not be opened is left alone.
+# How long a queue that could not be opened is left alone: at first, and at most.
 _RETRY_S = 1.0
+_RETRY_MAX_S = 30.0
 
 Opened = Callable[[RequestError | None], None]
 # Who is pushed messages: session, group and credit.
@@ -33,9 +34,13 @@ Standing = tuple[Session, str, int]
 
 
 class _Broken(NamedTuple):
+    """A queue that is not there although it should be, and who consumed it."""
+
     options: QueueOptions
     error: RequestError
     retry_at: float
+    delay_s: float = _RETRY_S
+    standing: tuple[Standing, ...] = ()
 
 
 class Broker:
@@ -98,7 +103,6 @@ class Broker:
             try:
                 self._define(queue, options)
             except Overload as refused:
-                self._let_go_unmade(queue, refused)
                 made(refused)
                 return
             queue.after(lambda: made(None), made)
@@ -140,15 +144,31 @@ class Broker:
             return
 
         def opened(state: QueueState | None, error: RequestError | None) -> None:
+            broken = self._broken.pop(key, None)
             if state is not None:
                 self._take_in(state)
             elif error is not None:
-                self._broken[key] = _Broken(options, error, self.now + _RETRY_S)
-                log.error("queue.closed", app=key[0], queue=key[1], reason=str(error))
+                self._break(key, options, error, broken)
             for one in self._opening.pop(key, ()):
                 one(error)
+            queue = self.queues.get(key)
+            if queue is None or self._let_go_unmade(queue):
+                return
+            if broken is not None and broken.standing and self.on_back is not None:
+                self.on_back(queue, list(broken.standing))
 
         self.storage.open(key, options, opened)
+
+    def _break(
+        self, key: Key, options: QueueOptions, error: RequestError, before: _Broken | None
+    ) -> None:
+        """A queue could not be opened: try again, while somebody waits for it without asking."""
+        log.error("queue.closed", app=key[0], queue=key[1], reason=str(error))
+        delay_s = _RETRY_S if before is None else min(2 * before.delay_s, _RETRY_MAX_S)
+        standing = () if before is None else before.standing
+        self._broken[key] = _Broken(options, error, self.now + delay_s, delay_s, standing)
+        if standing:
+            self._loop.call_later(delay_s, self._reopen, key)
 
     def why_not(self, key: Key) -> str | None:
         """Why a queue that should be here is not; one that could not be opened is tried again."""
@@ -188,12 +208,14 @@ class Broker:
     def release(self, key: Key, error: RequestError) -> None:
         """Let a queue live elsewhere: what is stored of it stays."""
         queue = self.queues.get(key)
+        self._broken.pop(key, None)
         if queue is not None:
             self._let_go(queue, error)
             self.storage.forget(queue.state)
 
     def close(self, error: RequestError) -> None:
         """Let all queues live elsewhere."""
+        self._broken.clear()
         for key in list(self.queues):
             self.release(key, error)
 
@@ -206,11 +228,11 @@ class Broker:
         if self.on_gone is not None:
             self.on_gone(queue, sessions)
 
-    def _let_go_unmade(self, queue: Queue, error: RequestError) -> bool:
+    def _let_go_unmade(self, queue: Queue) -> bool:
         """A queue whose making is not durable is not there."""
         if queue.state.lanes:
             return False
-        self._let_go(queue, error)
+        self._let_go(queue, Unreachable(f"{queue.address} could not be made"))
         self.storage.forget(queue.state)
         return True
 
@@ -226,24 +248,18 @@ class Broker:
         """A commit failed: what this node knows may not be what is stored; it reads anew."""
         key, options = key_of(queue.state), queue.state.options
         log.warning("queue.failed", app=key[0], queue=key[1], reason=str(error))
-        standing = queue.consuming()
+        standing = tuple(queue.consuming())
         self._let_go(queue, error)
         self.storage.forget(queue.state)
-
         # Not at once: what made it fail has not passed yet.
-        self._broken[key] = _Broken(options, error, self.now + _RETRY_S)
-        self._loop.call_later(_RETRY_S, self._reopen, key, options, standing)
+        retry_at = self.now + _RETRY_S
+        self._broken[key] = _Broken(options, error, retry_at, standing=standing)
+        self._loop.call_later(_RETRY_S, self._reopen, key)
 
-    def _reopen(self, key: Key, options: QueueOptions, standing: list[Standing]) -> None:
-        if key not in self._broken:
-            return  # it is there again, or was removed
-
-        def back(refused: RequestError | None) -> None:
-            again = self.queues.get(key)
-            if refused is None and again is not None and self.on_back is not None:
-                self.on_back(again, standing)
-
-        self.open(key, options, back)
+    def _reopen(self, key: Key) -> None:
+        broken = self._broken.get(key)
+        if broken is not None:  # else it is there again, removed, or lives elsewhere
+            self.open(key, broken.options, lambda error: None)
 
     def give_up(self, key: Key, error: RequestError) -> list[Stored]:
         """Let go of a volatile queue; what it held, in order, with those in hand among them."""
