@@ -109,6 +109,11 @@ class Journal:
         return self._flushing.failed
 
     @property
+    def broken(self) -> bool:
+        """Whether its disk failed: what it holds is not to be relied on until a new start."""
+        return self._flushing.broken
+
+    @property
     def acknowledger(self) -> Acknowledger | None:
         """Who confirms what is flushed; without one, it is committed at once."""
         return self._flushing.acknowledger
@@ -171,9 +176,9 @@ class Journal:
         self._flushing.add(records, size, done)
         return self.end
 
-    def check(self) -> None:
+    def check(self, *, freeing: bool = False) -> None:
         """Raise Overload when nothing can be appended now."""
-        self._check_room(0, freeing=False)
+        self._check_room(0, freeing=freeing)
 
     def flush_soon(self) -> None:
         """Write what waits in the loop's next turn, or when the write under way is over."""

@@ -167,7 +167,7 @@ class Villager:
     def record(self, broker: str = "a") -> BrokerRecord | None:
         """The record, as this node knows it."""
         assert self.replication is not None
-        return self.replication.seats[broker].record
+        return self.replication.seats[broker].known.record
 
     def files(self, broker: str = "a") -> dict[str, bytes]:
         """The segments on its disk."""

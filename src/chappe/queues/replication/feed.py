@@ -154,10 +154,11 @@ class Feed:
             return
         self._reading = False
         if isinstance(found, Damage):
-            # Never sent on: the replica stays where it is, and is not in sync.
+            # Never sent on: the replica stays where it is, and is not in sync. What is no longer
+            # kept is no damage: it begins anew when it is invited again.
+            self.damaged = self._sent >= self._journal.start
             log.error("replica cannot be fed", broker=self._broker, damage=str(found))
             self.stop()
-            self.damaged = True
             return
         self._run = found
         self.pump()

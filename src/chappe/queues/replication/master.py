@@ -106,7 +106,8 @@ class Master:
 
     def keep(self, base: int) -> bool:
         """Whether a segment is still needed by a replica that copies now."""
-        return any(feed.active and feed.acked <= base for feed in self._feeds.values())
+        end = min((other for other in self.journal.bases if other > base), default=base + 1)
+        return any(feed.active and feed.acked < end for feed in self._feeds.values())
 
     def link_up(self, node: str) -> None:
         """A node can be reached."""

@@ -30,7 +30,8 @@ from chappe.queues.options import ReplicationOptions
 from chappe.queues.replication.inquiry import Inquiries
 from chappe.queues.replication.note import Notes
 from chappe.queues.replication.peers import Brokers, Peers
-from chappe.queues.replication.seat import Seat, Setting
+from chappe.queues.replication.seat import Seat
+from chappe.queues.replication.setting import Setting
 from chappe.registry.coordination import Coordination
 from chappe.wire.replica import (
     Appended,
@@ -136,7 +137,7 @@ class Replication:
     def refusal(self, broker: str) -> str:
         """Why a broker is not served here."""
         seat = self._seats.get(broker)
-        return f"broker {broker} has no copy here" if seat is None else seat.reason
+        return f"broker {broker} has no copy here" if seat is None else seat.known.reason
 
     def link_up(self, node: str) -> None:
         """A node can be reached."""
@@ -223,8 +224,8 @@ class Replication:
             return
         if seat.follower is not None:
             seat.follower.batches(node, op)
-        elif seat.term > op.epoch:
-            self._peers.tell(node, Superseded(op.broker, seat.term))
+        elif seat.known.term > op.epoch:
+            self._peers.tell(node, Superseded(op.broker, seat.known.term))
 
     def _read_appended(self, node: str, op: Appended) -> None:
         seat = self._seats.get(op.broker)
@@ -239,7 +240,7 @@ class Replication:
     def _read_inquire(self, node: str, op: Inquire) -> None:
         seat = self._seats.get(op.broker)
         nothing = Standing(op.number, op.broker, 0, "", 0, 0, False)
-        self._peers.tell(node, nothing if seat is None else seat.standing(op.number))
+        self._peers.tell(node, nothing if seat is None else seat.known.standing(op.number))
 
     def _read_standing(self, node: str, op: Standing) -> None:
         self._inquiries.answered(node, op)
