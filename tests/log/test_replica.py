@@ -258,3 +258,17 @@ def test_what_a_fence_drops_of_a_replica_can_come_again(tmp_path):
     follow(master, replica)
     assert replica.files() == master.files()
     assert values(replica.read(0)) == [0]
+
+
+def test_a_replica_that_was_cut_to_nothing_begins_again_at_the_same_place(tmp_path):
+    master = filled(tmp_path / "master", 10)
+    replica = Rig(tmp_path / "replica").open()
+    follow(master, replica)
+    assert replica.journal.truncate(0) == 0
+    replica.state.clear()
+    follow(master, replica)
+    assert replica.files() == master.files()
+    replica.journal.reset(0, 1)
+    replica.state.clear()
+    follow(master, replica)
+    assert replica.files() == master.files()

@@ -108,6 +108,8 @@ class Writer:
         size = file.size
         file.close()
         self._fs.truncate(self._segments.path(self._base), size)
+        # One that begins at the same place, after that was cut, is another.
+        self._base = -1
 
     def close(self) -> None:
         """Close the segment and let others have the journal."""
