@@ -56,7 +56,7 @@ proof: setup ## Run every proof at its full count, resumable; writes benchmarks/
 
 lock: setup # Choose versions anew and write them down with their hashes
 	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --extra dev --extra redis --extra zookeeper --extra kubernetes --generate-hashes --allow-unsafe --strip-extras --upgrade \
+	$(BIN)/pip-compile --quiet --extra dev --extra redis --extra zookeeper --extra kubernetes --extra parquet --generate-hashes --allow-unsafe --strip-extras --upgrade \
 	  --no-header --no-annotate --no-emit-options \
 	  --output-file constraints.txt pyproject.toml
 	sed -i '/^#/d;/^$$/d' constraints.txt
