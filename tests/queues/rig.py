@@ -172,7 +172,7 @@ class HeldStorage:
                 )
         return found
 
-    def check(self) -> None:
+    def check(self, *, freeing: bool = False) -> None:
         if self.full:
             raise Overload("the disk is full")
 

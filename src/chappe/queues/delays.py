@@ -63,7 +63,7 @@ class Delays:
                 f"message: {message} is not held by {self._queue.address}: it was delivered, taken "
                 "back, or never delayed"
             )
-        self._queue.storage.check()
+        self._queue.storage.check(freeing=True)
         self._done(seq)
         self._queue.after(told, refused)
         self._sweep()

@@ -67,7 +67,7 @@ class Letters:
         """Forget dead letters; tells how many."""
         if ids is None:
             seqs = sorted(self._open)
-            self._queue.storage.check()
+            self._queue.storage.check(freeing=True)
             self._done(seqs)
             self._queue.after(lambda: told(len(seqs)), refused)
         else:

@@ -286,7 +286,7 @@ class Queues:
         """Take it that a session is done with a message; raises BadRequest if it has it not."""
         item = self._lent(session, op)
         queue = item.group.queue
-        queue.storage.check()
+        queue.storage.check(freeing=True)
         item.group.ack(item, self._loop.time())
         self._when_stored(session, op, queue)
 

@@ -383,7 +383,8 @@ class Queue:
             raise Overload(f"{self.address} has {self.limits.groups_max} groups already")
         if known is not None and len(known.consumers) >= self.limits.consumers_max:
             raise Overload(f"group {name!r} has {self.limits.consumers_max} consumers already")
-        self.storage.check()
+        # Somebody has to take what fills a disk.
+        self.storage.check(freeing=True)
         now_ms = self.keeper.now_ms
         number = self.state.number
         self.add(Registered(number, name, consumer, tags, headers, now_ms, expected=False, new=new))
@@ -404,7 +405,7 @@ class Queue:
             raise BadRequest(f"group: {self.address} has none named {name!r}")
         if consumer and consumer not in known.consumers:
             raise BadRequest(f"name: {consumer!r} is not registered in group {name!r}")
-        self.storage.check()
+        self.storage.check(freeing=True)
         if consumer:
             self.add(Unregistered(self.state.number, name, consumer))
         self.holders.pop(consumer, None)

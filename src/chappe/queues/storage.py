@@ -63,8 +63,8 @@ class Storage(Protocol):
         """
         ...
 
-    def check(self) -> None:
-        """Raise Overload when nothing can be stored now."""
+    def check(self, *, freeing: bool = False) -> None:
+        """Raise Overload when nothing can be stored now; what lets others go may still be."""
         ...
 
     def read(

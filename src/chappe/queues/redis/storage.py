@@ -132,7 +132,7 @@ class RedisStorage:
             raise self._too_much()
         kept.line.add(kept.writing.write(state, records), done)
 
-    def check(self) -> None:
+    def check(self, *, freeing: bool = False) -> None:
         """Raise Overload while Redis takes nothing, or has too much to take."""
         if self._away is not None:
             raise Overload(self._away)
