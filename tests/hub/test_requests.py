@@ -14,7 +14,6 @@ from chappe.wire.ops import (
     CLIENT_OPS,
     PACKED,
     VERSION,
-    Cancel,
     Delivery,
     Error,
     Hello,
@@ -34,7 +33,7 @@ from tests.hub.rig import Rig, publish, send
 from tests.loop import on_loop
 
 # Rooms and durable queues are not there yet.
-NOT_SERVED = (Join, Leave, Cancel)
+NOT_SERVED = (Join, Leave)
 
 
 class Narrow:

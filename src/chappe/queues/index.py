@@ -18,13 +18,15 @@ Place = tuple[int, int]
 class LaneIndex:
     """The batches of one lane, ascending."""
 
-    __slots__ = ("firsts", "lsns", "moved", "moved_seqs")
+    __slots__ = ("firsts", "lsns", "moved", "moved_seqs", "moving")
 
     def __init__(self) -> None:
         self.firsts = array("Q")
         self.lsns = array("Q")
         self.moved: dict[int, int] = {}
         self.moved_seqs: list[int] = []
+        # Those that were written down again, and are not yet durable there.
+        self.moving: dict[int, int] = {}
 
     def add(self, seq: int, lsn: int) -> None:
         """A message lies in the batch at that position."""
@@ -39,6 +41,12 @@ class LaneIndex:
         if seq not in self.moved:
             insort(self.moved_seqs, seq)
         self.moved[seq] = max(lsn, self.moved.get(seq, 0))
+
+    def moved_to(self, seq: int, lsn: int) -> None:
+        """A message that was being moved is durable in its new place."""
+        if self.moving.get(seq) == lsn:
+            del self.moving[seq]
+            self.move(seq, lsn)
 
     def next(self, seq: int) -> Place | None:
         """The batch that has a message, or the first one after it: from which seq on it has them,
@@ -90,13 +98,15 @@ class LaneIndex:
     def forget(self, seqs: list[int]) -> None:
         """These messages are done with."""
         for seq in seqs:
+            self.moving.pop(seq, None)
             if self.moved.pop(seq, None) is not None:
                 self.moved_seqs.remove(seq)
 
     def since(self, lsn: int) -> list[Any]:
         """The entries from a position on."""
         at = bisect_left(self.lsns, lsn)
-        moved = [(seq, place) for seq, place in self.moved.items() if place >= lsn]
+        places = (*self.moved.items(), *self.moving.items())
+        moved = [(seq, place) for seq, place in places if place >= lsn]
         return [list(self.firsts[at:]), list(self.lsns[at:]), moved]
 
     def take(self, firsts: list[int], lsns: list[int], moved: list[Place]) -> None:

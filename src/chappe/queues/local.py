@@ -20,7 +20,7 @@ from chappe.log.batch import Batch
 from chappe.log.journal import Journal
 from chappe.log.segment import Damage
 from chappe.queues.compaction import movable, oldest
-from chappe.queues.index import Indexes, LaneIndex, Place, decode_indexes, encode_indexes
+from chappe.queues.index import Indexes, LaneIndex, decode_indexes, encode_indexes
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.record import (
     AnyRecord,
@@ -28,10 +28,12 @@ from chappe.queues.record import (
     Made,
     Moved,
     Record,
+    Registered,
     Removed,
     Snapshot,
     Stored,
     Tried,
+    Unregistered,
     decode_records,
     encode_record,
     stored_in,
@@ -45,6 +47,8 @@ log = structlog.get_logger()
 _DECODED_MAX = 32
 # How often, in messages that were done with, it is looked whether segments may go.
 _TRIM_EVERY = 10_000
+# What lets messages go, or lets somebody take them: a full journal has room for that.
+_FREEING = (Done, Tried, Registered, Unregistered)
 # Segments that may stay before anything is moved out of the oldest.
 _SEGMENTS_KEPT = 4
 
@@ -169,14 +173,20 @@ class LocalStorage:
         else:
             opened(self._states[number].copy(), None)
 
-    def check(self) -> None:
-        self._journal.check()
+    def check(self, *, freeing: bool = False) -> None:
+        try:
+            self._journal.check(freeing=freeing)
+        except Overload:
+            if self._passed:
+                # Perhaps what was done with since is in the way.
+                self._trim()
+            raise
 
     def commit(self, state: QueueState, records: Sequence[Record], done: Committed) -> None:
         if not records:
             self._follow(done)
             return
-        freeing = all(type(record) in (Done, Tried) for record in records)
+        freeing = all(type(record) in _FREEING for record in records)
         followers: list[Committed] = []
 
         def committed(error: RequestError | None) -> None:
@@ -279,11 +289,18 @@ class LocalStorage:
             if message.queue not in self._states:
                 continue
             record = Moved(message.queue, message.lane, message.seq, encode_record(message))
-            try:
-                lsn = self._journal.append([encode_record(record)], None, freeing=True)
-            except Overload:
-                return  # when there is room again, it is tried again
-            self._indexes[message.queue, message.lane].move(message.seq, lsn)
+            self._write_moved(self._indexes[message.queue, message.lane], message.seq, record)
+
+    def _write_moved(self, index: LaneIndex, seq: int, record: Moved) -> None:
+        def moved(error: RequestError | None) -> None:
+            if error is None:
+                index.moved_to(seq, lsn)
+
+        try:
+            lsn = self._journal.append([encode_record(record)], moved, freeing=True)
+        except Overload:
+            return  # when there is room again, it is tried again
+        index.moving[seq] = lsn
 
     def records_at(self, batch: Batch) -> list[AnyRecord]:
         """The records of a batch; those read last are kept."""
@@ -309,16 +326,20 @@ class _Read:
     """Messages of a lane, batch after batch."""
 
     __slots__ = (
+        "_answered",
         "_at",
+        "_following",
         "_found",
         "_got",
         "_head",
         "_index",
         "_lane",
         "_n",
+        "_next",
         "_number",
         "_seq",
         "_storage",
+        "_within",
     )
 
     def __init__(
@@ -340,34 +361,56 @@ class _Read:
         self._got = got
         self._head = storage.head(number, lane)
         self._found: list[Stored] = []
-        # The batch to read next, and from which message on.
-        self._at: Place | None = index.next(seq)
+        # The message to find next; the batch that should have it, and the first one behind that.
+        self._next = seq
+        self._at = 0
+        self._following: int | None = None
+        # Whether `go_on` is under way, and is to look again: many batches may be in memory.
+        self._within = False
+        self._answered = False
 
     def go_on(self) -> None:
+        """Read batch after batch, and tell what was found."""
+        self._answered = True
+        if self._within:
+            return
+        self._within = True
+        while self._answered:
+            self._answered = False
+            self._step()
+        self._within = False
+
+    def _step(self) -> None:
         """Read the next batch, or tell what was found."""
-        if self._at is None:
+        place = self._index.next(self._next)
+        if place is None:
             self._end(self._head)
-        elif self._at[1] >= self._storage.journal.flushed:
-            self._end(self._at[0] - 1)
-        else:
-            try:
-                self._storage.journal.read(self._at[1], self._read)
-            except Overload as error:
-                self._got(Found([], self._seq - 1, StorageError(str(error))))
+            return
+        # Known before the batch is read: what lies where may have changed when it is.
+        self._following = self._index.after(place)
+        self._next, self._at = place
+        if self._at >= self._storage.journal.flushed:
+            self._end(self._next - 1)
+            return
+        try:
+            self._storage.journal.read(self._at, self._read)
+        except Overload as error:
+            self._got(Found([], self._seq - 1, StorageError(str(error))))
 
     def _read(self, batch: Batch | Damage) -> None:
-        assert self._at is not None
-        following = self._index.after(self._at)
         if isinstance(batch, Batch):
-            self._pick(batch, following)
+            self._pick(batch, self._following)
+        elif self._at < self._storage.journal.start:
+            self.go_on()  # its segment went while it was being read: it was moved before
+            return
         else:
             log.error("messages damaged", segment=batch.segment, offset=batch.offset)
         if len(self._found) >= self._n:
             self._end(self._found[-1].seq)
-        elif following is None:
+        elif self._following is None:
             self._end(self._head)
         else:
-            self._at = self._index.next(following)
+            self._next = self._following
             self.go_on()
 
     def _pick(self, batch: Batch, following: int | None) -> None:

@@ -37,6 +37,8 @@ from chappe.queues.record import (
 )
 
 _encode = msgspec.msgpack.encode
+# Of what a snapshot says.
+_VERSION = 1
 
 
 class Progress:
@@ -365,7 +367,7 @@ class QueueState:
         heads = list(self.heads.items())
         lanes = [self.lanes, self.key_lanes]
         floors = list(self.floors.items())
-        state = [heads, lanes, groups, self.bytes, delayed, producers, floors]
+        state = [_VERSION, heads, lanes, groups, self.bytes, delayed, producers, floors]
         return Snapshot(
             self.number, self.app, self.address, self.options, msgspec.Raw(_encode(state))
         )
@@ -375,9 +377,13 @@ class QueueState:
         """The state that a snapshot tells; raises StorageError."""
         state = cls(record.queue, record.app, record.address, record.options)
         try:
-            heads, lanes, groups, waiting, delayed, producers, floors = msgspec.msgpack.decode(
-                record.state
-            )
+            version, *fields = msgspec.msgpack.decode(record.state)
+            if version != _VERSION:
+                raise StorageError(
+                    f"{record.address} was written by another release: version {version} of its "
+                    f"state, this one reads {_VERSION}"
+                )
+            heads, lanes, groups, waiting, delayed, producers, floors = fields
             state.heads = dict(heads)
             state.floors = dict(floors)
             state.lanes, state.key_lanes = lanes
