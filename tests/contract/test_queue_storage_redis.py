@@ -17,6 +17,7 @@ from chappe.errors import ConfigError, Overload, RequestError
 from chappe.queues.options import QueueOptions
 from chappe.queues.record import DELAY_LANE, Done, Registered, Tried
 from chappe.queues.redis import RedisStorage, open_redis
+from chappe.queues.redis.script import COMMIT, OPEN, Script
 from chappe.queues.redis.storage import READ_BYTES_MAX
 from chappe.queues.state import QueueState
 from tests.contract.storages import (
@@ -34,7 +35,8 @@ from tests.contract.storages import (
     stored,
 )
 from tests.loop import on_loop
-from tests.servers import RedisCluster, RedisServer, RedisTrio
+from tests.node.certificate import make_certificate
+from tests.servers import RedisCluster, RedisServer, RedisTrio, free_port
 
 
 @pytest.fixture
@@ -181,22 +183,53 @@ async def test_nothing_committed_is_lost_when_redis_is_killed(own_server: RedisS
         assert [one.payload for one in there] == [b"%d" % n for n in range(50)] + [b"u"] * 10
 
 
+class Wire:
+    """Stands between a storage and its scripts: answers get lost, calls come again late."""
+
+    def __init__(self, storage: RedisStorage) -> None:
+        self._calls = storage._calls
+        self._run = self._calls.run_script
+        self._calls.run_script = self.run_script  # type: ignore[method-assign]
+        self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self.losing = 0
+
+    async def run_script(self, *arguments: Any, **more: Any) -> Any:
+        self.calls.append((arguments, more))
+        answer = await self._run(*arguments, **more)
+        if self.losing:
+            self.losing -= 1
+            raise self._calls._broken(ConnectionError("the answer was lost"))
+        return answer
+
+    async def again(self, script: Script) -> None:
+        """All calls of a script come again, as from a buffer somewhere."""
+        for arguments, more in [call for call in self.calls if call[0][0] is script]:
+            await self._run(*arguments, **more)
+
+
 @on_loop
-async def test_a_commit_whose_answer_is_lost_happens_once(own_server: RedisServer):
-    engine = InRedis(own_server.url)
-    async with started(engine) as storage, asking(own_server) as client:
+async def test_a_commit_whose_answer_is_lost_happens_once(redis_server: RedisServer):
+    async with started(InRedis(redis_server.url)) as storage:
+        wire = Wire(storage)
         state = await made(storage)
-        # Redis takes the call, and its connection breaks before it answers.
-        await client.client_pause(300, all=True)
-        commit = committing(storage, state, [stored(state, 1), Registered(0, "g", "", since_ms=1)])
-        await asyncio.sleep(0.1)
-        own_server.hold()
-        for kept in storage._calls.servers._pool._in_use_connections.copy():
-            await kept.disconnect(nowait=True)
-        own_server.resume()
-        await commit
+        wire.losing = 2
+        await committed(storage, state, stored(state, 1), Registered(0, "g", "", since_ms=1))
         await committed(storage, state, stored(state, 1))
-        assert [one.seq for one in await all_of(storage, state, 1)] == [1, 2]
+        await wire.again(COMMIT)
+        await committed(storage, state, stored(state, 1))
+        assert [one.seq for one in await all_of(storage, state, 1)] == [1, 2, 3]
+        before = seen(state)
+        storage.forget(state)
+        assert seen(await opened(storage)) == before
+
+
+@on_loop
+async def test_an_opening_that_comes_late_takes_the_queue_from_nobody(redis_server: RedisServer):
+    async with started(InRedis(redis_server.url)) as storage:
+        wire = Wire(storage)
+        state = await made(storage)
+        await wire.again(OPEN)
+        await committed(storage, state, stored(state, 1))
 
 
 @on_loop
@@ -309,27 +342,15 @@ async def test_a_commit_waits_for_replicas(own_server: RedisServer, tmp_path: Pa
 
 
 @on_loop
-async def test_a_removal_whose_answer_is_lost_is_a_removal(own_server: RedisServer):
-    engine = InRedis(own_server.url, timeout_s=5.0)
-    async with started(engine) as storage, asking(own_server) as client:
+async def test_a_removal_whose_answer_is_lost_is_a_removal(redis_server: RedisServer):
+    engine = InRedis(redis_server.url)
+    async with started(engine) as storage, asking(redis_server) as client:
         state = await made(storage)
         await committed(storage, state, stored(state, 1), Registered(0, "g", "c", since_ms=1))
         removed: asyncio.Future[RequestError | None] = asyncio.get_running_loop().create_future()
-        calls = storage._calls
-        run, sent = calls.run_script, 0
-
-        async def breaking(*arguments: Any, **more: Any) -> Any:
-            nonlocal sent
-            sent += 1
-            answer = await run(*arguments, **more)
-            if sent == 1:
-                raise calls._broken(ConnectionError("the answer was lost"))
-            return answer
-
-        calls.run_script = breaking  # type: ignore[method-assign]
+        Wire(storage).losing = 1
         storage.remove(state, removed.set_result)
         assert await removed is None
-        assert sent == 2
         assert await client.keys(f"{engine.prefix}:*jobs*") == []
 
 
@@ -359,6 +380,26 @@ async def test_what_a_crash_left_behind_goes_when_the_queue_is_opened(redis_serv
         await committed(storage, again, stored(again, DELAY_LANE, due_ms=1))
         lane = f"{engine.prefix}:{{app/jobs}}:lane:1"
         assert [entry for entry, _ in await client.xrange(lane)] == ["3-0", "4-0", "5-0"]
+
+
+@on_loop
+async def test_what_is_forgotten_of_producers_is_gone_from_redis(redis_server: RedisServer):
+    engine = InRedis(redis_server.url)
+    async with started(engine) as storage, asking(redis_server) as client:
+        state = await made(storage)
+        for n in range(40):
+            known = {"producer": "abcde"[n % 5], "producer_seq": n}
+            await committed(storage, state, stored(state, 1, **known))
+        base = f"{engine.prefix}:{{app/jobs}}"
+        assert set(await client.hkeys(f"{base}:producers")) == {"c", "d", "e"}
+        assert set(await client.keys(f"{base}:producer:*")) == {
+            f"{base}:producer:{n}" for n in "cde"
+        }
+        # Each was forgotten in between, and has come again.
+        assert await client.zcard(f"{base}:producer:e") == len(state.producers["e"]) == 1
+        for n in range(10):
+            await committed(storage, state, stored(state, 1, producer="e", producer_seq=100 + n))
+        assert await client.zcard(f"{base}:producer:e") == LIMITS.producer_window
 
 
 @on_loop
@@ -514,6 +555,26 @@ async def test_a_socket_of_the_same_machine_will_do(tmp_path: Path):
 
 
 @on_loop
+async def test_a_redis_over_tls(tmp_path: Path):
+    certificate, key = make_certificate(tmp_path)
+    port = free_port()
+    settings = {"tls-port": str(port), "tls-auth-clients": "no", "tls-cert-file": str(certificate)}
+    settings |= {"tls-key-file": str(key), "tls-ca-cert-file": str(certificate)}
+    server = await asyncio.to_thread(RedisServer, tmp_path / "redis", settings)
+    try:
+        url = f"rediss://127.0.0.1:{port}"
+        async with started(InRedis(f"{url}?ssl_ca_certs={certificate}")) as storage:
+            state = await made(storage)
+            await committed(storage, state, stored(state, 1))
+        # One that nobody vouches for is not spoken to.
+        async with started(InRedis(url, timeout_s=2.0)) as storage:
+            with pytest.raises(Overload, match=r"(?i)certificate"):
+                await opened(storage)
+    finally:
+        server.kill()
+
+
+@on_loop
 async def test_another_master_goes_on_where_the_first_was(own_trio: RedisTrio):
     engine = InRedis(f"{own_trio.url}?wait=1", timeout_s=20.0)
     async with started(engine) as storage:
@@ -563,6 +624,42 @@ async def test_queues_are_spread_over_a_cluster(redis_cluster: RedisCluster):
             assert [one.payload for one in there] == [state.address.encode()] * 5
     for server in redis_cluster.servers:
         assert engine.prefix.encode() in server.ask("KEYS", f"{engine.prefix}:*:meta")
+
+
+@on_loop
+async def test_a_queue_goes_on_while_it_moves_to_another_server_of_a_cluster(
+    redis_cluster: RedisCluster,
+):
+    engine = InRedis(redis_cluster.url)
+    async with started(engine) as storage:
+        state = await made(storage)
+        await committed(storage, state, stored(state, 1), Registered(0, "g", "", since_ms=1))
+        meta = f"{engine.prefix}:{{app/jobs}}:meta"
+        source = next(one for one in redis_cluster.servers if one.ask("EXISTS", meta) == b":1\r\n")
+        target = next(one for one in redis_cluster.servers if one is not source)
+        async with asking(source) as there, asking(target) as here:
+            slot = await there.execute_command("CLUSTER KEYSLOT", meta)
+            ids = [await one.execute_command("CLUSTER MYID") for one in (there, here)]
+            await here.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
+            await there.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
+            await committed(storage, state, stored(state, 1))
+            names = await there.keys(f"{engine.prefix}:*")
+            await there.execute_command(
+                "MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *names[1:]
+            )
+            # Half of it is here, half there.
+            commit = committing(storage, state, [stored(state, 1)])
+            await asyncio.sleep(0.1)
+            assert not commit.done()
+            await there.execute_command(
+                "MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", names[0]
+            )
+            await commit
+            for one in (here, there):
+                await one.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])
+            await committed(storage, state, stored(state, 1))
+            assert [one.seq for one in await all_of(storage, state, 1)] == [1, 2, 3, 4]
+            assert await here.exists(meta) == 1
 
 
 @on_loop
