@@ -85,6 +85,10 @@ class Fs(Protocol):
         """Cut a file and wait until all of it is on the disk (fsync)."""
         ...
 
+    def rewrite(self, path: str, data: bytes) -> None:
+        """Write the first bytes of a file again, in place, and wait until they are on the disk."""
+        ...
+
     def remove(self, path: str) -> None:
         """Remove a file."""
         ...
@@ -184,6 +188,17 @@ class OsFs:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rewrite(self, path: str, data: bytes) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            view = memoryview(data)
+            at = 0
+            while at < len(view):
+                at += os.pwrite(fd, view[at:], at)
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -34,6 +34,8 @@ from chappe.log.writer import Piece, Writer
 log = structlog.get_logger()
 
 DAMAGES_MAX = 1000
+# Lies in the folder of a journal that was closed in order.
+CLOSED = "closed"
 
 
 class Journal:
@@ -153,6 +155,7 @@ class Journal:
                 yield batch
             if not known:
                 self._find_epochs()
+            self._write_anew()
             # What was reset to a master's position and got nothing yet begins there.
             self._resume(max(recovery.base, self._epochs.began))
             self._open = True
@@ -160,6 +163,21 @@ class Journal:
         finally:
             if not self._open:
                 self._writer.unlock()
+
+    def _write_anew(self) -> None:
+        """Write the newest segments again, unless the journal was closed in order.
+
+        A sync that failed may have left pages that look clean and are not on the disk: to sync them
+        again would say that all is well. At most two segments were being written to.
+        """
+        marker = f"{self.folder}/{CLOSED}"
+        if self._fs.exists(marker):
+            self._fs.remove(marker)
+            self._fs.sync_dir(self.folder)
+            return
+        for segment in self._segments.all[-2:]:
+            path = self._segments.path(segment.base)
+            self._fs.rewrite(path, self._fs.read(path, 0, segment.size))
 
     def append(self, records: Sequence[bytes], done: Done | None, *, freeing: bool = False) -> int:
         """Add records to the batch that is being built; returns its LSN.
@@ -322,8 +340,15 @@ class Journal:
         self._flushing.stop(f"{self.folder}: closed")
         if self._open:
             self._open = False
-            self._jobs.run(self._writer.close, self._closed)
+            self._jobs.run(self._close_files, self._closed)
             await self._jobs.settled()
+
+    def _close_files(self) -> None:
+        """Close in order: the next start need not doubt what is there."""
+        if not self._flushing.broken:
+            self._writer.sync()
+            self._fs.write(f"{self.folder}/{CLOSED}", b"")
+        self._writer.close()
 
     def _begin_batch(self, size: int) -> None:
         """Begin a segment with the batch if it is time for one, before records go into it."""

@@ -170,6 +170,14 @@ class SimFs:
         self._step("sync", path)
         self._settle(inode, path)
 
+    def rewrite(self, path: str, data: bytes) -> None:
+        """Write the first bytes of a file again, in place."""
+        inode = self._inode(path)
+        self._step("rewrite", path, data=data)
+        inode.write(0, data)
+        self._step("sync", path)
+        self._settle(inode, path)
+
     def remove(self, path: str) -> None:
         """Remove a file."""
         self._step("remove", path)
