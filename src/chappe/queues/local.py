@@ -80,8 +80,10 @@ class LocalStorage:
         self._indexes: Indexes = {}
         self._decoded: OrderedDict[int, list[AnyRecord]] = OrderedDict()
         self._passed = 0
-        # Messages that are being read to be moved.
+        # Messages that are being read to be moved; and the bytes that moving has cost, since where.
         self._moving = 0
+        self._moved_bytes = 0
+        self._opened_at = 0
         # Who is told together with the commit that was begun last; None when all have ended.
         self._followers: list[Committed] | None = None
 
@@ -100,6 +102,7 @@ class LocalStorage:
             older.setdefault(place, LaneIndex()).take(*newer.since(0))
         live = self._states.keys()
         self._indexes = {place: index for place, index in older.items() if place[0] in live}
+        self._opened_at = journal.end
 
     def fold(self, record: AnyRecord, lsn: int) -> None:
         """Take a record that is in the journal."""
@@ -277,11 +280,21 @@ class LocalStorage:
         bases = self._journal.bases
         if len(bases) <= _SEGMENTS_KEPT or needed >= bases[1] or self._moving:
             return
+        if not self._pays():
+            return
         moves = movable(self._states, self._indexes, bases[1])
         if moves:
             self._moving = len(moves)
             for number, lane, seq in moves:
                 self.read(self._states[number], lane, seq, 1, self._move)
+
+    def _pays(self) -> bool:
+        """Whether moving is worth it: most of the log is waste, and moving most of what is written
+        is not; it would feed itself."""
+        journal = self._journal
+        held = sum(state.waiting_bytes() for state in self._states.values())
+        written = journal.end - self._opened_at
+        return 2 * held < journal.end - journal.start and 2 * self._moved_bytes <= written
 
     def _move(self, found: Found) -> None:
         self._moving -= 1
@@ -296,10 +309,12 @@ class LocalStorage:
             if error is None:
                 index.moved_to(seq, lsn)
 
+        data = encode_record(record)
         try:
-            lsn = self._journal.append([encode_record(record)], moved, freeing=True)
+            lsn = self._journal.append([data], moved, freeing=True)
         except Overload:
             return  # when there is room again, it is tried again
+        self._moved_bytes += len(data)
         index.moving[seq] = lsn
 
     def records_at(self, batch: Batch) -> list[AnyRecord]:
