@@ -103,6 +103,7 @@ class SimFs:
         self._locks: dict[str, SimLock] = {}
         self._sync_failures: set[int] = set()
         self._cut_at: int | None = None
+        self._cut_at_sync: int | None = None
         self._off = False
 
     def room(self) -> int:
@@ -214,9 +215,10 @@ class SimFs:
         """Let the n-th sync from now fail."""
         self._sync_failures.add(self.syncs + n)
 
-    def cut(self, n: int | None) -> None:
-        """Cut the power in the n-th operation from now; or do not."""
-        self._cut_at = None if n is None else self.operations + n
+    def cut(self, n: int | None, *, syncs: bool = False) -> None:
+        """Cut the power in the n-th operation, or the n-th sync, from now; or do not."""
+        self._cut_at = None if n is None or syncs else self.operations + n
+        self._cut_at_sync = None if n is None or not syncs else self.syncs + n
 
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Damage one bit of a file, cached and on the platter."""
@@ -246,7 +248,7 @@ class SimFs:
     def _begin_anew(self) -> None:
         self._locks.clear()
         self._sync_failures.clear()
-        self._cut_at = None
+        self.cut(None)
         self._off = False
         self.boots += 1
 
@@ -258,16 +260,18 @@ class SimFs:
             offset, data = dirty[max(0, count - 1)]
             count = max(1, count)
             if data is not None:
-                dirty[count - 1] = (offset, self._damage(data))
+                there = bytes(inode.platter[offset : offset + len(data)])
+                dirty[count - 1] = (offset, self._damage(data, there))
         inode.settle(count)
 
-    def _damage(self, data: bytes) -> bytes:
+    def _damage(self, data: bytes, there: bytes) -> bytes:
+        """A write that was cut short, or lacks a sector: what was there before stays there."""
         random = self._random
         if random.random() < 0.7:
             return data[: random.randrange(len(data))]
         at = random.randrange(len(data)) // SECTOR_BYTES * SECTOR_BYTES
         hole = min(SECTOR_BYTES, len(data) - at)
-        return data[:at] + bytes(hole) + data[at + hole :]
+        return data[:at] + there[at : at + hole].ljust(hole, b"\0") + data[at + hole :]
 
     def _settle(self, inode: Inode, path: str) -> None:
         try:
@@ -279,6 +283,9 @@ class SimFs:
 
     def _count_sync(self, path: str) -> None:
         self.syncs += 1
+        if self.syncs == self._cut_at_sync:
+            self._off = True
+            raise PowerCut
         if self.syncs in self._sync_failures:
             self._trace.record("disk.eio", path=path)
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
