@@ -41,6 +41,8 @@ class _Broken(NamedTuple):
     retry_at: float
     delay_s: float = _RETRY_S
     standing: tuple[Standing, ...] = ()
+    # Which session answers to a consumer's name.
+    holders: tuple[tuple[str, Session], ...] = ()
 
 
 class Broker:
@@ -154,8 +156,10 @@ class Broker:
             queue = self.queues.get(key)
             if queue is None or self._let_go_unmade(queue):
                 return
-            if broken is not None and broken.standing and self.on_back is not None:
-                self.on_back(queue, list(broken.standing))
+            if broken is not None:
+                queue.holders |= {name: one for name, one in broken.holders if not one.closed}
+                if broken.standing and self.on_back is not None:
+                    self.on_back(queue, list(broken.standing))
 
         self.storage.open(key, options, opened)
 
@@ -165,9 +169,11 @@ class Broker:
         """A queue could not be opened: try again, while somebody waits for it without asking."""
         log.error("queue.closed", app=key[0], queue=key[1], reason=str(error))
         delay_s = _RETRY_S if before is None else min(2 * before.delay_s, _RETRY_MAX_S)
-        standing = () if before is None else before.standing
-        self._broken[key] = _Broken(options, error, self.now + delay_s, delay_s, standing)
-        if standing:
+        broken = before or _Broken(options, error, 0.0)
+        self._broken[key] = broken._replace(
+            error=error, retry_at=self.now + delay_s, delay_s=delay_s
+        )
+        if broken.standing:
             self._loop.call_later(delay_s, self._reopen, key)
 
     def why_not(self, key: Key) -> str | None:
@@ -248,12 +254,12 @@ class Broker:
         """A commit failed: what this node knows may not be what is stored; it reads anew."""
         key, options = key_of(queue.state), queue.state.options
         log.warning("queue.failed", app=key[0], queue=key[1], reason=str(error))
-        standing = tuple(queue.consuming())
+        standing, holders = tuple(queue.consuming()), tuple(queue.holders.items())
         self._let_go(queue, error)
         self.storage.forget(queue.state)
         # Not at once: what made it fail has not passed yet.
         retry_at = self.now + _RETRY_S
-        self._broken[key] = _Broken(options, error, retry_at, standing=standing)
+        self._broken[key] = _Broken(options, error, retry_at, _RETRY_S, standing, holders)
         self._loop.call_later(_RETRY_S, self._reopen, key)
 
     def _reopen(self, key: Key) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from chappe.errors import BadRequest
-from chappe.queues.options import QueueLimits
+from chappe.queues.options import NAME, QueueLimits
 from chappe.wire.ops import Send
 
-_NAME = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 _DIGITS_MAX = 19
 _KEY_BYTES_MAX = 1_024
 _PRODUCER_MAX = 128
@@ -22,7 +19,7 @@ def check_range(name: str, value: int, least: int, most: int) -> None:
 
 def check_name(name: str, field: str = "name") -> None:
     """Refuse what is no name of a consumer; raises BadRequest."""
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise BadRequest(f"{field}: letters, digits and _.:@/-, 128 at most")
 
 
@@ -46,13 +43,7 @@ def check_message(op: Send, limits: QueueLimits) -> None:
     """Refuse what a message to a queue must not say of itself; raises BadRequest."""
     if op.key is not None and not 0 < len(op.key.encode()) <= _KEY_BYTES_MAX:
         raise BadRequest(f"key: must have between 1 and {_KEY_BYTES_MAX} bytes")
-    if op.headers is not None:
-        _check_headers(op.headers, limits)
-    if op.tags is not None:
-        if len(op.tags) > limits.tags_max:
-            raise BadRequest(f"tags: {limits.tags_max} at most")
-        for tag in op.tags:
-            check_name(tag, "tags")
+    check_filter(op.tags, op.headers, limits)
     if op.consumers is not None:
         if not 1 <= len(op.consumers) <= limits.tags_max:
             raise BadRequest(f"consumers: name between 1 and {limits.tags_max}, or leave it out")
@@ -61,6 +52,19 @@ def check_message(op: Send, limits: QueueLimits) -> None:
     if op.delay_ms is not None:
         check_range("delay_ms", op.delay_ms, 0, limits.delay_ms_max)
     _check_producer(op)
+
+
+def check_filter(
+    tags: list[str] | None, headers: dict[str, str] | None, limits: QueueLimits
+) -> None:
+    """Refuse tags and headers that no message has; raises BadRequest."""
+    if headers is not None:
+        _check_headers(headers, limits)
+    if tags is not None:
+        if len(tags) > limits.tags_max:
+            raise BadRequest(f"tags: {limits.tags_max} at most")
+        for tag in tags:
+            check_name(tag, "tags")
 
 
 def _check_producer(op: Send) -> None:

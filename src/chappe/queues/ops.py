@@ -19,7 +19,14 @@ from chappe.hub.deadline import Alarm
 from chappe.hub.permission import check_kind, permit
 from chappe.message import Message
 from chappe.queues.broker import Broker, Standing
-from chappe.queues.check import check_group, check_message, check_name, check_range, number_of
+from chappe.queues.check import (
+    check_filter,
+    check_group,
+    check_message,
+    check_name,
+    check_range,
+    number_of,
+)
 from chappe.queues.consumer import Item, Loans
 from chappe.queues.group import Group
 from chappe.queues.inspection import browse, figures
@@ -209,34 +216,47 @@ class Queues:
         """Give a session what there is, or let it wait; raises RequestError."""
         check_range("n", op.n, 1, self.limits.unacked_max)
         check_range("wait_ms", op.wait_ms, 0, self.limits.wait_ms_max)
-        group = self._group(session, op, "fetch from")
+        group, _ = self._group(session, op, "fetch from")
         group.fetch(session, op.id, op.n, op.wait_ms / 1000, self._loop.time())
         self._settle()
 
     def consume(self, session: Session, op: Consume) -> None:
         """Push a session messages while it has fewer than its credit; raises RequestError."""
         check_range("credit", op.credit, 0, self.limits.unacked_max)
-        group = self._group(session, op, "consume from")
-        self._ok(session, op)
-        group.consume(session, op.credit, self._loop.time())
+        group, changed = self._group(session, op, "consume from")
+
+        def begin() -> None:
+            if not session.closed:
+                self._ok(session, op)
+                if not group.closed:
+                    group.consume(session, op.credit, self._loop.time())
+                self._hub.ensure_tick()
+
+        if changed:
+            group.queue.after(begin, self._refuser(session, op))
+        else:
+            begin()
         self._settle()
 
-    def _group(self, session: Session, op: Fetch | Consume, verb: str) -> Group:
-        """The group that a session takes from; made, and joined by name, if that is asked for."""
+    def _group(self, session: Session, op: Fetch | Consume, verb: str) -> tuple[Group, bool]:
+        """The group that a session takes from; made, and joined by name, if that is asked for; and
+        whether something of that is new."""
         permit(session.grant.subscribe, verb, op.to)
         queue = self._queue(session.app.name, op.to)
         name = op.group if op.group is not None else (op.name or "")
         check_group(name)
-        if op.tags is not None or op.headers is not None or op.name is not None:
-            self._register(session, queue, name, op.name or "", op.tags, op.headers)
         groups = self._visited.setdefault(session, {}).setdefault(queue, set())
         if groups and name not in groups:
             raise BadRequest(
                 f"group: this session takes from {op.to} as group {next(iter(groups))!r} already"
             )
+        changed = name not in queue.groups
+        if op.tags is not None or op.headers is not None or op.name is not None:
+            joined = self._register(session, queue, name, op.name or "", op.tags, op.headers)
+            changed = changed or joined
         group = queue.group(name)
         groups.add(name)
-        return group
+        return group, changed
 
     def _register(
         self,
@@ -248,17 +268,19 @@ class Queues:
         headers: dict[str, str] | None,
         *,
         new: bool = False,
-    ) -> None:
+    ) -> bool:
         check_group(group)
+        check_filter(tags, headers, self.limits)
         if name:
             check_name(name)
             holder = queue.holders.get(name)
             if holder is not None and holder is not session and not holder.closed:
                 raise BadRequest(f"name: {name!r} is held by a session that still answers")
-        queue.register(group, name, tags, headers, new=new)
+        changed = queue.register(group, name, tags, headers, new=new)
         if name:
             queue.holders[name] = session
             self._visited.setdefault(session, {}).setdefault(queue, set())
+        return changed
 
     def register(self, session: Session, op: Register) -> None:
         """Let a session be a consumer by a name; raises RequestError."""
@@ -274,10 +296,12 @@ class Queues:
         """Let a consumer, or a whole group, be no more; raises RequestError."""
         permit(session.grant.subscribe, "unregister from", op.to)
         queue = self._queue(session.app.name, op.to)
-        holder = queue.holders.get(op.name)
-        if holder is not None and holder is not session and not holder.closed:
-            permit(session.grant.administer, "unregister others from", op.to)
         group = op.group if op.group is not None else op.name
+        known = queue.state.groups.get(group)
+        names = [op.name] if op.name or known is None else list(known.consumers)
+        holders = [queue.holders[name] for name in names if name in queue.holders]
+        if any(holder is not session and not holder.closed for holder in holders):
+            permit(session.grant.administer, "unregister others from", op.to)
         for one in queue.unregister(group, op.name):
             self._visited.get(one, {}).get(queue, set()).discard(group)
         self._when_stored(session, op, queue)
@@ -375,10 +399,17 @@ class Queues:
 
     def _back(self, queue: Queue, standing: list[Standing]) -> None:
         """A queue was opened anew: who consumed it before goes on."""
-        for session, group, credit in standing:
-            if not session.closed:
-                self._visited.setdefault(session, {}).setdefault(queue, set()).add(group)
-                queue.group(group).consume(session, credit, self._loop.time())
+        for session, name, credit in standing:
+            if session.closed:
+                continue
+            try:
+                group = queue.group(name)
+            except RequestError as error:  # it was made in the commit that failed
+                self._hub.refuse(session, None, error)
+                continue
+            self._visited.setdefault(session, {}).setdefault(queue, set()).add(name)
+            group.consume(session, credit, self._loop.time())
+        self._settle()
 
     def _queue(self, app: str, to: str) -> Queue:
         queue = self.get(app, to)

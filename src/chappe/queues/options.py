@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +23,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "push_interval_s": (0.0, 3_600.0),
     "expire_s": (0.0, 3_660 * 86_400.0),
 }
+
+# What a consumer, a group or a tag may be called.
+NAME = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
+_CONSUMERS_MAX = 32
 
 VOLATILE_DEPTH = 100_000
 VOLATILE_BYTES = 64 * 1024 * 1024
@@ -60,6 +65,11 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             # So written, it refuses NaN as well.
             if not least <= getattr(self, name) <= most:
                 raise BadRequest(f"{name}: must be between {least} and {most}")
+        if self.consumers is not None:
+            if not 1 <= len(self.consumers) <= _CONSUMERS_MAX:
+                raise BadRequest(f"consumers: name between 1 and {_CONSUMERS_MAX}, or leave it out")
+            if not all(NAME.fullmatch(name) for name in self.consumers):
+                raise BadRequest("consumers: letters, digits and _.:@/-, 128 at most")
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> QueueOptions:

@@ -366,9 +366,11 @@ class Queue:
         headers: dict[str, str] | None,
         *,
         new: bool = False,
-    ) -> None:
-        """Let there be a group with a consumer in it; raises BadRequest for another filter than the
-        group has, Overload when there are too many."""
+    ) -> bool:
+        """Let there be a group with a consumer in it; whether that is new.
+
+        Raises BadRequest for another filter than the group has, Overload when there are too many.
+        """
         known = self.state.groups.get(name)
         if known is not None and not known.expected:
             if (tags, headers) != (None, None) and (tags, headers) != (known.tags, known.headers):
@@ -377,7 +379,7 @@ class Queue:
                     f"{describe(known.tags, known.headers)}; all of a group take the same"
                 )
             if not consumer or consumer in known.consumers:
-                return
+                return False
             tags, headers = known.tags, known.headers
         elif known is None and sum(1 for _ in self.state.readers()) >= self.limits.groups_max:
             raise Overload(f"{self.address} has {self.limits.groups_max} groups already")
@@ -394,6 +396,7 @@ class Queue:
         if known is None and not new and awaited is not None and awaited.expected:
             # It came as a member of this group, which begins with all that waited for it.
             self.drop_group(consumer)
+        return True
 
     def unregister(self, name: str, consumer: str) -> list[Session]:
         """Let a group have a consumer less, or without a name be no more; raises BadRequest.
