@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from chappe.errors import ConfigError, Overload, RequestError, StorageError
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.record import Record, Removed, Stored
 from chappe.queues.redis.calls import Calls, Failure
-from chappe.queues.redis.durability import faults_of
+from chappe.queues.redis.health import UNDER_WAY_BYTES_MAX, Health
 from chappe.queues.redis.keys import Keys, entry_id, seq_of
 from chappe.queues.redis.line import Line
 from chappe.queues.redis.load import Loading
@@ -31,15 +30,11 @@ from chappe.queues.storage import Committed, Found, Key
 log = structlog.get_logger()
 
 TIMEOUT_S = 5.0
-# What may be on its way to Redis: some seconds of it.
-UNDER_WAY_BYTES_MAX = 64 * 1024 * 1024
 # What one read brings, unless one message is larger.
 READ_BYTES_MAX = 1024 * 1024
 # How long a queue is remembered that was opened and never made.
 UNMADE_MS = 3_600_000
 _OPEN_TRIES = 5
-_PROBE_S = 0.1
-_PROBE_MAX_S = 2.0
 
 _decode = msgspec.msgpack.Decoder(Stored).decode
 
@@ -84,7 +79,6 @@ class RedisStorage:
     ) -> None:
         self.lost: Callable[[QueueState, RequestError], None] | None = None
         self.back: Callable[[], None] | None = None
-        self.under_way = 0
         self._place = place
         self._limits = limits
         self._home = home
@@ -92,12 +86,7 @@ class RedisStorage:
         self._kept: dict[int, _Kept] = {}
         self._numbers = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._probe: asyncio.Task[None] | None = None
-        self._away: str | None = None
-        self._here = asyncio.Event()
-        # Whether the servers' settings have been found good since they were last away.
-        self._trusted = place.aof == "any"
-        self._closed = False
+        self._health = Health(self._calls, place, self._is_back)
 
     async def start(self) -> None:
         """Look at the servers' settings; raises ConfigError for those that lose messages.
@@ -105,10 +94,9 @@ class RedisStorage:
         One that is away is looked at when a queue is opened.
         """
         try:
-            faults = await self._faults()
+            faults = await self._health.faults()
         except Failure as failure:
-            log.warning("queues.redis.away", reason=str(failure))
-            self.failed(failure)
+            self._health.failed(failure)
             return
         if faults:
             raise ConfigError(f"queues: {faults[0]}")
@@ -128,16 +116,12 @@ class RedisStorage:
         if kept is None:
             raise Overload(f"{state.address}: the queue lives elsewhere now")
         # Who asks `check` first stops at half of it.
-        if self.under_way > 2 * UNDER_WAY_BYTES_MAX:
-            raise self._too_much()
+        self._health.check_room(2 * UNDER_WAY_BYTES_MAX)
         kept.line.add(kept.writing.write(state, records), done)
 
     def check(self, *, freeing: bool = False) -> None:
         """Raise Overload while Redis takes nothing, or has too much to take."""
-        if self._away is not None:
-            raise Overload(self._away)
-        if self.under_way > UNDER_WAY_BYTES_MAX:
-            raise self._too_much()
+        self._health.check()
 
     def read(
         self, state: QueueState, lane: int, seq: int, n: int, got: Callable[[Found], None]
@@ -172,93 +156,34 @@ class RedisStorage:
 
     async def close(self) -> None:
         """Write what is on its way, for as long as a call may take; then hang up."""
-        self._closed = True
         drained = [asyncio.create_task(kept.line.drained()) for kept in self._kept.values()]
         if drained:
             await asyncio.wait(drained, timeout=self._calls.timeout_s)
         for kept in self._kept.values():
             kept.line.close(Overload(f"{self._place.shown}: closed"))
         self._kept.clear()
-        tasks = {*drained, *self._tasks, *([self._probe] if self._probe else [])}
+        tasks = {*drained, *self._tasks}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._health.close()
         await self._calls.servers.close()
-
-    def succeeded(self) -> None:
-        """Redis takes what it is given."""
-        if self._away is not None:
-            log.info("queues.redis.back", redis=self._place.shown)
-            self._away = None
-            self._here.set()
-            if self.back is not None:
-                self.back()
-
-    def failed(self, failure: Failure) -> None:
-        """Redis did not; look when it does again."""
-        if not (failure.temporary and failure.everywhere) or self._closed:
-            return
-        if self._away is None:
-            log.warning("queues.redis.away", reason=str(failure))
-            self._trusted = self._place.aof == "any"
-        self._away = str(failure)
-        self._here.clear()
-        if self._probe is None:
-            self._probe = asyncio.create_task(self._look())
-
-    async def pause(self, seconds: float) -> None:
-        """Wait so long, or until Redis is here again."""
-        if self._away is None:
-            await asyncio.sleep(seconds)
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._here.wait()
-
-    def _too_much(self) -> Overload:
-        return Overload(f"{self._place.shown}: {self.under_way} bytes wait to be written already")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _look(self) -> None:
-        """Write something of no importance until it succeeds."""
-        pause_s = _PROBE_S
-        place, key = self._place, f"{self._place.prefix}:probe"
-        write = ("SET", key, "1", "PX", "1000")
-        wait = ("WAIT", place.wait, place.wait_ms)
-        timeout_s = self._calls.timeout_s + place.wait_ms / 1000
-        while self._away is not None:
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _PROBE_MAX_S)
-            try:
-                _, replicas = await self._calls.run(key, write, wait, timeout_s=timeout_s)
-            except Failure as failure:
-                self._away = str(failure)
-            else:
-                if replicas >= place.wait:
-                    self.succeeded()
-        self._probe = None
-
-    async def _faults(self) -> list[str]:
-        if self._trusted:
-            return []
-        faults = await faults_of(self._calls)
-        self._trusted = not faults
-        return faults
-
     async def _open(self, key: Key, options: QueueOptions, number: int, opened: Opened) -> None:
         try:
-            faults = await self._faults()
+            faults = await self._health.faults()
             if faults:
                 raise StorageError(faults[0])
             state = await self._take(key, options, number)
         except StorageError as error:
             if isinstance(error, Failure):
-                self.failed(error)
+                self._health.failed(error)
             opened(None, Overload(str(error)))
             return
         opened(state, None)
@@ -273,7 +198,7 @@ class RedisStorage:
             keys,
             epoch,
             self._calls,
-            self,
+            self._health,
             wait=(self._place.wait, self._place.wait_ms),
             lost=lambda error: self._lose(state, error),
         )
@@ -291,6 +216,10 @@ class RedisStorage:
             if given is not None:
                 return str(given.decode())
         raise StorageError(f"{self._place.shown}: {keys.base} is opened by others at the same time")
+
+    def _is_back(self) -> None:
+        if self.back is not None:
+            self.back()
 
     def _lose(self, state: QueueState, error: RequestError) -> None:
         log.error("queues.redis.lost", queue=state.address, app=state.app, reason=error.reason)
@@ -311,7 +240,7 @@ class RedisStorage:
             )
             messages = [_decode(record) for record in records]
         except Failure as failure:
-            self.failed(failure)
+            self._health.failed(failure)
             got(Found([], seq - 1, failure))
             return
         except msgspec.MsgspecError as error:
