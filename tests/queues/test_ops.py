@@ -1,29 +1,34 @@
-"""Work queues on a hub: each op, each answer, each error (H17)."""
+"""Queues on a hub: each op, each answer, each error (H17, Q5 to Q9)."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from chappe.queues.options import QueueLimits, QueueOptions
-from chappe.queues.ops import Queues
-from chappe.errors import BadRequest, CloseCode, ConfigError, Overload
+from chappe.errors import BadRequest, CloseCode, ConfigError, Unreachable
 from chappe.events.recorder import CountingRecorder
 from chappe.hub.grant import Grant, scope_of
 from chappe.hub.options import HubOptions
+from chappe.queues.ops import Queues
+from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.wire.encoding import JSON_ITEMS, STREAM, Encoding
 from chappe.wire.ops import (
     Ack,
+    Cancel,
     Consume,
-    Create,
     Delivery,
     Fetch,
     Hello,
+    Inspect,
+    Letters,
     Nack,
     Op,
+    Register,
     Reply,
     Send,
+    Unregister,
 )
 from tests.endpoints.timer import ManualTimer
 from tests.hub.rig import Endpoint, Rig, payload_of, send
@@ -41,7 +46,7 @@ class Narrow:
 
 
 class QueueRig(Rig):
-    """A hub that serves work queues, and a timer that tests move."""
+    """A hub that serves queues, and a timer that tests move."""
 
     def __init__(self, *, queue_limits: QueueLimits | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -49,9 +54,21 @@ class QueueRig(Rig):
         self.queues = Queues(self.hub, self.timer, queue_limits)
         self.hub.serve({**self.queues.handlers(), Send: self.queues.send})
 
-    def jobs(self, **options: Any) -> None:
-        self.queues.volatile.make(("default", JOBS), QueueOptions.of({"volatile": True, **options}), lambda error: None)
+    def make(self, to: str = JOBS, app: str = "default", **options: Any) -> None:
+        made = QueueOptions.of({"volatile": True, **options})
+        told: list[Any] = []
+        self.queues.volatile.make((app, to), made, told.append)
         self.queues.volatile.settle()
+        assert told == [None]
+
+    def remove(self, to: str = JOBS) -> None:
+        self.queues.volatile.remove(("default", to), Unreachable(f"{to} was removed"))
+
+    async def tick(self) -> None:
+        """Let queues have their turn, too."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await super().tick()
 
     async def ask(self, who: Endpoint, op: Op) -> Reply:
         who.say(op)
@@ -77,7 +94,7 @@ def error(reply: Reply) -> tuple[str | None, str]:
 @on_loop
 async def test_a_fetch_brings_messages_and_then_says_how_many(encoding: Encoding) -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     alice, worker = rig.endpoint("alice"), rig.endpoint("worker", encoding)
     sent = await rig.ask(alice, send(JOBS, {"job": 1}, 1))
     assert sent.ok
@@ -96,7 +113,7 @@ async def test_a_fetch_brings_messages_and_then_says_how_many(encoding: Encoding
 @on_loop
 async def test_a_fetch_that_waits_is_answered_by_what_comes_or_when_its_time_is_over() -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     alice, one, two = rig.endpoint("alice"), rig.endpoint("one"), rig.endpoint("two")
     one.say(Fetch(id=1, to=JOBS, n=3, wait_ms=1000))
     two.say(Fetch(id=2, to=JOBS, wait_ms=500))
@@ -110,7 +127,7 @@ async def test_a_fetch_that_waits_is_answered_by_what_comes_or_when_its_time_is_
 @on_loop
 async def test_a_worker_that_dies_hands_on_what_it_had_in_order() -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     alice, dying, next_ = rig.endpoint("alice"), rig.endpoint("dying"), rig.endpoint("next")
     alice.say(*(send(JOBS, n) for n in range(5)))
     dying.say(Fetch(id=1, to=JOBS, n=3))
@@ -131,7 +148,7 @@ async def test_a_worker_that_dies_hands_on_what_it_had_in_order() -> None:
 @on_loop
 async def test_what_is_not_acknowledged_in_time_goes_to_the_next() -> None:
     rig = QueueRig()
-    rig.jobs(ack_timeout_s=60.0)
+    rig.make(ack_timeout_s=60.0)
     alice, slow, next_ = rig.endpoint("alice"), rig.endpoint("slow"), rig.endpoint("next")
     alice.say(send(JOBS, "job"))
     slow.say(Fetch(id=1, to=JOBS))
@@ -150,7 +167,7 @@ async def test_what_is_not_acknowledged_in_time_goes_to_the_next() -> None:
 @on_loop
 async def test_consuming_pushes_up_to_the_credit_and_each_ack_brings_one() -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     alice, worker = rig.endpoint("alice"), rig.endpoint("worker")
     assert (await rig.ask(worker, Consume(id=1, to=JOBS, credit=2))).ok
     alice.say(*(send(JOBS, n) for n in range(4)))
@@ -164,7 +181,7 @@ async def test_consuming_pushes_up_to_the_credit_and_each_ack_brings_one() -> No
 @on_loop
 async def test_past_the_bound_a_send_is_answered_overload() -> None:
     rig = QueueRig()
-    rig.jobs(depth_max=2)
+    rig.make(depth_max=2)
     alice = rig.endpoint("alice")
     assert (await rig.ask(alice, send(JOBS, 1, 1))).ok
     assert (await rig.ask(alice, send(JOBS, 2, 2))).ok
@@ -174,7 +191,7 @@ async def test_past_the_bound_a_send_is_answered_overload() -> None:
 @on_loop
 async def test_a_consumer_whose_outbox_is_full_is_passed_over() -> None:
     rig = QueueRig(options=HubOptions(outbox_bytes_max=200))
-    rig.jobs()
+    rig.make()
     alice, stuck, free = rig.endpoint("alice"), rig.endpoint("stuck"), rig.endpoint("free")
     rig.hub.pause(stuck.session)
     stuck.say(Consume(to=JOBS, credit=9))
@@ -193,24 +210,25 @@ async def test_a_consumer_whose_outbox_is_full_is_passed_over() -> None:
 
 
 @on_loop
-async def test_drops_after_the_last_attempt_are_told_to_the_recorder() -> None:
+async def test_dead_letters_are_told_to_the_recorder() -> None:
     recorder = CountingRecorder()
     rig = QueueRig(recorder=recorder)
-    rig.jobs(attempts_max=2)
+    rig.make(attempts_max=2)
     alice, worker = rig.endpoint("alice"), rig.endpoint("worker")
     alice.say(send(JOBS, 1))
     for _ in range(2):
         worker.say(Fetch(to=JOBS))
         (message,) = await rig.heard(worker)
         worker.say(Nack(message=message.message))
-    assert recorder.drops == {"attempts": 1}
+    await rig.tick()
+    assert recorder.drops == {"dead_letter": 1}
     assert recorder.sends == 1
 
 
 @on_loop
 async def test_nobody_acknowledges_what_another_has() -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     alice, worker, thief = rig.endpoint("alice"), rig.endpoint("worker"), rig.endpoint("thief")
     other = rig.endpoint("worker", app="other")
     alice.say(send(JOBS, 1))
@@ -227,7 +245,7 @@ async def test_nobody_acknowledges_what_another_has() -> None:
 @on_loop
 async def test_an_ack_of_what_is_no_message_is_refused(message: str | int) -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     worker = rig.endpoint("worker")
     code, reason = error(await rig.ask(worker, Ack(id=1, message=message)))
     assert (code, reason.partition(":")[0]) == ("protocol", "message")
@@ -236,12 +254,12 @@ async def test_an_ack_of_what_is_no_message_is_refused(message: str | int) -> No
 @on_loop
 async def test_queues_of_two_apps_share_nothing() -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     alice, stranger = rig.endpoint("alice"), rig.endpoint("alice", app="other")
     alice.say(send(JOBS, "secret"))
     code, _ = error(await rig.ask(stranger, Fetch(id=1, to=JOBS)))
     assert code == "unreachable"
-    rig.queues.create("other", JOBS, QueueOptions())
+    rig.make(app="other")
     assert (await rig.ask(stranger, Fetch(id=1, to=JOBS))).n == 0
 
 
@@ -259,73 +277,38 @@ async def test_a_queue_that_nobody_made_says_how_to_make_it() -> None:
 async def test_a_queue_is_made_made_otherwise_and_removed() -> None:
     rig = QueueRig()
     alice = rig.endpoint("alice")
-    rig.jobs(depth_max=1)
+    rig.make(depth_max=1)
     assert (await rig.ask(alice, send(JOBS, 1, 3))).ok
     assert error(await rig.ask(alice, send(JOBS, 2, 4)))[0] == "overload"
-    rig.jobs(depth_max=2)
+    rig.make(depth_max=2)
     assert (await rig.ask(alice, send(JOBS, 2, 6))).ok
     alice.say(Fetch(to=JOBS, n=2))
     await rig.tick()
     assert alice.got() == [1, 2]
-    assert rig.queues.delete("default", JOBS)
-    assert not rig.queues.delete("default", JOBS)
+    rig.remove()
+    rig.remove()
     assert error(await rig.ask(alice, send(JOBS, 3, 8)))[0] == "unreachable"
-    with pytest.raises(BadRequest, match="to"):
-        rig.queues.create("default", "topic:news", QueueOptions())
-
-
-def test_a_create_says_how_a_queue_is_made() -> None:
-    op = Create(to=JOBS, volatile=True, depth_max=5, bytes_max=6, ack_timeout_s=7.0, attempts_max=8)
-    assert QueueOptions.of(op) == QueueOptions(
-        depth_max=5, bytes_max=6, ack_timeout_s=7.0, attempts_max=8
-    )
-    assert QueueOptions.of(Create(to=JOBS, volatile=True)) == QueueOptions()
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"volatile": None}, "volatile"),
-        ({"volatile": False}, "volatile"),
-        ({"depth_max": 0}, "depth_max"),
-        ({"bytes_max": -1}, "bytes_max"),
-        ({"ack_timeout_s": 0.0}, "ack_timeout_s"),
-        ({"ack_timeout_s": float("nan")}, "ack_timeout_s"),
-        ({"attempts_max": 0}, "attempts_max"),
-        ({"history": 5}, "history"),
-        ({"history_s": 5.0}, "history_s"),
-        ({"anonymous": False}, "anonymous"),
-    ],
-    ids=str,
-)
-def test_a_create_that_no_queue_can_be_made_of_names_its_field(
-    fields: dict[str, Any], field: str
-) -> None:
-    op = Create(to=JOBS, **{"volatile": True, **fields})
-    with pytest.raises(BadRequest) as caught:
-        QueueOptions.of(op)
-    assert caught.value.reason.partition(":")[0] == field
 
 
 @on_loop
 async def test_to_remove_a_queue_answers_who_waits_there() -> None:
     recorder = CountingRecorder()
     rig = QueueRig(recorder=recorder)
-    rig.jobs()
+    rig.make()
     alice, worker = rig.endpoint("alice"), rig.endpoint("worker")
     alice.say(send(JOBS, 1))
     worker.say(Fetch(id=1, to=JOBS))
     got = await rig.heard(worker)
     worker.say(Fetch(id=2, to=JOBS, wait_ms=1000))
-    rig.queues.delete("default", JOBS)
+    rig.remove()
     await rig.tick()
     code, reason = error(worker.reply())
     assert code == "unreachable"
     assert "removed" in reason
     assert recorder.drops == {"queue_removed": 1}
     assert error(await rig.ask(worker, Ack(id=3, message=got[0].message)))[0] == "protocol"
-    assert rig.queues._visited == {}
     rig.hub.close(worker.session, CloseCode.NORMAL, "")
+    assert rig.queues._visited == {}
 
 
 @pytest.mark.parametrize(
@@ -335,14 +318,26 @@ async def test_to_remove_a_queue_answers_who_waits_there() -> None:
         (Fetch(id=1, to=JOBS, n=1001), "n"),
         (Fetch(id=1, to=JOBS, wait_ms=-1), "wait_ms"),
         (Fetch(id=1, to=JOBS, wait_ms=2**62), "wait_ms"),
-        (Fetch(id=1, to=JOBS, group="g"), "group"),
-        (Fetch(id=1, to=JOBS, tags=[]), "tags"),
         (Fetch(id=1, to="topic:jobs"), "to"),
         (Fetch(id=1, to="jobs"), "to"),
         (Consume(id=1, to=JOBS, credit=-1), "credit"),
         (Consume(id=1, to=JOBS, credit=1001), "credit"),
-        (Consume(id=1, to=JOBS, group="g"), "group"),
-        (Consume(id=1, to=JOBS, tags=["a"]), "tags"),
+        (Fetch(id=1, to=JOBS, group="g*"), "group"),
+        (Fetch(id=1, to=JOBS, group="!dead"), "group"),
+        (Fetch(id=1, to=JOBS, name="a b"), "group"),
+        (Fetch(id=1, to=JOBS, group="g", name="!x"), "name"),
+        (Fetch(id=1, to=JOBS, tags=["t"] * 33), "tags"),
+        (Consume(id=1, to=JOBS, tags=["two words"]), "tags"),
+        (Consume(id=1, to=JOBS, headers={"h": "x" * 20_000}), "headers"),
+        (Register(id=1, to=JOBS), "name"),
+        (Register(id=1, to=JOBS, name="a", headers={str(n): "" for n in range(65)}), "headers"),
+        (Unregister(id=1, to=JOBS, name="nobody"), "group"),
+        (Nack(id=1, message=1, delay_ms=-1), "message"),
+        (Inspect(id=1, to=JOBS, n=-1), "n"),
+        (Inspect(id=1, to=JOBS, n=1, lane=77), "lane"),
+        (Letters(id=1, to=JOBS, do="burn"), "do"),
+        (Letters(id=1, to=JOBS, do="replay", messages=["x"]), "message"),
+        (Cancel(id=1, to=JOBS, message="x"), "message"),
         (Send(id=1, to=JOBS), "data"),
     ],
     ids=str,
@@ -350,33 +345,51 @@ async def test_to_remove_a_queue_answers_who_waits_there() -> None:
 @on_loop
 async def test_a_wrong_op_is_refused_by_the_name_of_its_field(op: Op, field: str) -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     code, reason = error(await rig.ask(rig.endpoint("alice"), op))
     assert (code, reason.partition(":")[0]) == ("protocol", field)
 
 
 @pytest.mark.parametrize(
-    "extra",
+    ("field", "value"),
     [
-        {"key": "k"},
-        {"headers": {}},
-        {"tags": []},
-        {"delay_ms": 0},
-        {"producer": "p"},
-        {"seq": 0},
-        {"num": 0},
+        ("key", ""),
+        ("key", "k" * 1_025),
+        ("headers", {str(n): "" for n in range(65)}),
+        ("headers", {"h": "x" * 20_000}),
+        ("tags", ["t"] * 33),
+        ("tags", ["two words"]),
+        ("delay_ms", -1),
+        ("delay_ms", 367 * 86_400_000),
+        ("producer", "p"),
+        ("consumers", []),
+        ("consumers", ["c"] * 33),
+        ("consumers", ["!x"]),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:20],
 )
 @on_loop
-async def test_what_only_a_durable_queue_does_is_not_ignored(extra: dict[str, Any]) -> None:
+async def test_what_a_message_must_not_say_of_itself_is_refused_by_name(
+    field: str, value: Any
+) -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     op = send(JOBS, 1, 1)
-    for name, value in extra.items():
-        setattr(op, name, value)
-        code, reason = error(await rig.ask(rig.endpoint("alice"), op))
-        assert (code, reason.partition(":")[0]) == ("protocol", name)
+    setattr(op, field, value)
+    code, reason = error(await rig.ask(rig.endpoint("alice"), op))
+    assert (code, reason.partition(":")[0]) == ("protocol", field)
+    assert rig.queues.get("default", JOBS).state.depth() == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("producer", [("p", None), (None, 1), ("p", -1), ("", 1), ("p" * 129, 1)])
+@on_loop
+async def test_a_producer_and_its_number_go_together(producer: tuple[Any, Any]) -> None:  # Q5
+    rig = QueueRig()
+    rig.make()
+    op = send(JOBS, 1, 1)
+    op.producer, op.seq = producer
+    code, reason = error(await rig.ask(rig.endpoint("alice"), op))
+    assert (code, reason.partition(":")[0] in ("producer", "seq")) == ("protocol", True)
 
 
 @pytest.mark.parametrize(
@@ -385,37 +398,38 @@ async def test_what_only_a_durable_queue_does_is_not_ignored(extra: dict[str, An
         ("send", send(JOBS, 1, 1)),
         ("subscribe", Fetch(id=1, to=JOBS)),
         ("subscribe", Consume(id=1, to=JOBS)),
+        ("subscribe", Register(id=1, to=JOBS, name="a")),
+        ("administer", Inspect(id=1, to=JOBS)),
+        ("administer", Inspect(id=1, to=JOBS, n=1)),
+        ("administer", Letters(id=1, to=JOBS, do="purge")),
     ],
     ids=str,
 )
 @on_loop
 async def test_each_op_needs_its_own_right(right: str, op: Op) -> None:
     rig = QueueRig(authenticator=Narrow())
-    rig.jobs()
+    rig.make()
     for other in {"send", "publish", "subscribe", "administer", "provide"} - {right}:
         assert error(await rig.ask(rig.endpoint(other), op))[0] == "forbidden"
     assert (await rig.ask(rig.endpoint(right), op)).ok
 
 
 @on_loop
-async def test_a_node_bounds_its_queues_and_what_they_hold_together() -> None:
-    rig = QueueRig(queue_limits=QueueLimits(queues_max=2, bytes_max=10))
-    rig.queues.create("default", "queue:a", QueueOptions())
-    rig.queues.create("default", "queue:b", QueueOptions())
-    with pytest.raises(Overload):
-        rig.queues.create("default", "queue:c", QueueOptions())
-    rig.queues.create("default", "queue:a", QueueOptions(depth_max=3))
+async def test_the_volatile_queues_of_a_node_are_bounded_together() -> None:
+    rig = QueueRig(queue_limits=QueueLimits(bytes_max=10))
+    rig.make("queue:a")
+    rig.make("queue:b")
     alice = rig.endpoint("alice")
     assert (await rig.ask(alice, send("queue:a", 123456, 1))).ok
     assert error(await rig.ask(alice, send("queue:b", 123456, 2)))[0] == "overload"
-    rig.queues.delete("default", "queue:a")
+    rig.remove("queue:a")
     assert (await rig.ask(alice, send("queue:b", 123456, 3))).ok
 
 
 @on_loop
 async def test_the_alarm_rests_when_nothing_is_due_and_when_it_is_stopped() -> None:
     rig = QueueRig()
-    rig.jobs()
+    rig.make()
     worker = rig.endpoint("worker")
     assert rig.timer.pending == []
     worker.say(Fetch(id=1, to=JOBS, wait_ms=1000))
@@ -426,7 +440,7 @@ async def test_the_alarm_rests_when_nothing_is_due_and_when_it_is_stopped() -> N
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"queues\.queues_max"):
+    with pytest.raises(ConfigError, match="queues_max"):
         QueueLimits(queues_max=0)
     with pytest.raises(BadRequest, match="depth_max"):
         QueueOptions(depth_max=0)
