@@ -21,15 +21,17 @@ def test_a_backlog_of_large_messages_is_not_written_again_and_again(tmp_path: Pa
     journal = JournalOptions(segment_bytes=32 * 1024, batch_bytes_max=1024 * 1024)
 
     async def run() -> None:
-        async with running(tmp_path, journal=journal) as node:
-            async with connect(node.addresses()["tcp"], as_="user:a") as client:
-                await client.create(QUEUE)
-                for n in range(COUNT):
-                    await client.send(QUEUE, f"{n:{SIZE}}")
-                # Whatever feeds itself goes on while nobody sends.
-                await asyncio.sleep(0.2)
-                (broker,) = node._queueing._application.queues.durable.values()
-                assert isinstance(broker.storage, LocalStorage)
-                assert COUNT * SIZE < broker.storage.journal.end < 1.5 * COUNT * SIZE
+        async with (
+            running(tmp_path, journal=journal) as node,
+            connect(node.addresses()["tcp"], as_="user:a") as client,
+        ):
+            await client.create(QUEUE)
+            for n in range(COUNT):
+                await client.send(QUEUE, f"{n:{SIZE}}")
+            # Whatever feeds itself goes on while nobody sends.
+            await asyncio.sleep(0.2)
+            (broker,) = node._queueing._application.queues.durable.values()
+            assert isinstance(broker.storage, LocalStorage)
+            assert COUNT * SIZE < broker.storage.journal.end < 1.5 * COUNT * SIZE
 
     uvloop.run(asyncio.wait_for(run(), 60))

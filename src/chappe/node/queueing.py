@@ -205,7 +205,10 @@ class Queueing:
 
     def on_fenced(self, broker: str, reason: str) -> None:
         """Another node serves a broker's queues from now on, or nobody."""
-        found = self._application.queues.durable.pop(broker, None)
+        queues = self._application.queues
+        found = queues.durable.pop(broker, None)
+        if self._storages[broker].journal.broken:
+            queues.broken.add(broker)
         if found is not None:
             found.close(Overload(f"broker {broker}: {reason}", outcome_unknown=True))
 

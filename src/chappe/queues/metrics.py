@@ -85,4 +85,6 @@ class QueueMetrics:
                 flushes.add_metric((name,), journal.flushes)
                 failed.add_metric((name,), float(journal.failed is not None))
                 damages.add_metric((name,), len(journal.damages))
+        for name in self._queues.broken:
+            failed.add_metric((name,), 1.0)
         yield from (size, flushes, failed, damages)

@@ -82,6 +82,8 @@ class Queues:
         self.tell: Callable[[str, Message], None] = lambda app, message: None
         # Why a queue that was made is not here.
         self.why_away: Callable[[str, str], str | None] = lambda app, address: None
+        # The journals whose disks failed: they are not to be relied on until the node starts again.
+        self.broken: set[str] = set()
         self._visited: dict[Session, dict[Queue, set[str]]] = {}
         self.volatile = self.broker(MemoryStorage(self._loans), "")
         # Of the journals that this node is the master of, by name; or the one on Redis.
