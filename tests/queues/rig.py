@@ -138,7 +138,8 @@ class HeldStorage:
         self.hold_reads = False
         self.read_error: StorageError | None = None
         self.open_error: RequestError | None = None
-        self.full = False
+        # Whether nothing can be stored, or only what lets others go.
+        self.full = self.short = False
         self.discarded: list[tuple[int, int]] = []
 
     def open(
@@ -173,11 +174,11 @@ class HeldStorage:
         return found
 
     def check(self, *, freeing: bool = False) -> None:
-        if self.full:
+        if self.full or (self.short and not freeing):
             raise Overload("the disk is full")
 
     def commit(self, state: QueueState, records: Sequence[Record], done: Committed) -> None:
-        self.check()
+        self.check(freeing=not any(isinstance(record, Stored) for record in records))
         self.pending.append(([encode_record(record) for record in records], done))
 
     def flush(self, count: int | None = None) -> int:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
 
-from chappe.errors import BadRequest, StorageError
+from chappe.errors import BadRequest, Overload, RequestError, StorageError
 from chappe.queues.inspection import browse, figures
 from chappe.wire.ops import Inspect
 from tests.queues.rig import JOBS, Bench, held_bench, people
 
 
+def _raise(error: RequestError) -> None:
+    raise error
+
+
 def look(bench: Bench, n: int = 100, **fields: Any) -> Any:
     pages: list[Any] = []
-    browse(bench.queue, Inspect(to=JOBS, n=n, **fields), pages.append)
+    browse(bench.queue, Inspect(to=JOBS, n=n, **fields), pages.append, _raise)
     (page,) = pages
     return page
 
@@ -80,8 +85,8 @@ def test_what_everybody_is_done_with_is_not_shown() -> None:
     bench.send(5)
     bench.ack(a, 1, 2, 3, 4, 5)
     bench.ack(b, 1, 3)
-    assert sum(pages(bench, 2), []) == [2, 4, 5]
-    assert sum(pages(bench, 2, reverse=True), []) == [5, 4, 2]
+    assert list(chain(*pages(bench, 2))) == [2, 4, 5]
+    assert list(chain(*pages(bench, 2, reverse=True))) == [5, 4, 2]
 
 
 def test_only_what_is_durable_is_shown() -> None:
@@ -134,6 +139,5 @@ def test_an_empty_queue_shows_nothing_and_one_that_cannot_be_read_says_so() -> N
     assert look(bench) == {"messages": [], "next": None}
     bench.send()
     storage.read_error = StorageError("segment 3: damaged")
-    page = look(bench)
-    assert page["messages"] == []
-    assert "segment 3" in page["error"]
+    with pytest.raises(Overload, match="segment 3"):
+        look(bench)

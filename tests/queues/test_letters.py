@@ -22,7 +22,12 @@ def kill(bench: Bench, who: Any, *messages: int) -> None:
 
 def dead(bench: Bench, **fields: Any) -> list[Any]:
     pages: list[Any] = []
-    browse(bench.queue, Inspect(to=JOBS, n=100, dead=True, **fields), pages.append)
+    browse(
+        bench.queue,
+        Inspect(to=JOBS, n=100, dead=True, **fields),
+        pages.append,
+        bench.refusals.append,
+    )
     return [int(one["message"]) for one in pages[0]["messages"]]
 
 
@@ -62,7 +67,7 @@ def test_what_is_read_of_them_is_what_was_sent_and_why_it_died() -> None:
     bench.send(payload=b'{"n":1}', key="k", tags=["t"], headers={"h": "v"}, num=3)
     kill(bench, a, 1)
     pages: list[Any] = []
-    browse(bench.queue, Inspect(to=JOBS, n=1, dead=True), pages.append)
+    browse(bench.queue, Inspect(to=JOBS, n=1, dead=True), pages.append, bench.refusals.append)
     ((letter,),) = (page["messages"] for page in pages)
     assert bytes(letter["data"]) == b'{"n":1}'
     assert (letter["key"], letter["tags"], letter["headers"]) == ("k", ["t"], {"h": "v"})
