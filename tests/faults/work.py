@@ -181,7 +181,8 @@ class Work:
 
         async def empty() -> bool:
             try:
-                return bool((await admin.inspect(self.queue))["depth"] == 0)
+                figures = await admin.inspect(self.queue)
+                return bool(figures["depth"] == figures["delayed"] == 0)
             except RequestError:
                 return False
 
