@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chappe.errors import BadRequest
+from chappe.errors import BadRequest, Overload, RequestError
 from chappe.queues.record import DEAD_GROUP, DEAD_LANE, DELAY_LANE, Stored
 from chappe.queues.storage import Found
 
@@ -56,7 +56,12 @@ def figures(queue: Queue) -> dict[str, Any]:
     }
 
 
-def browse(queue: Queue, op: Inspect, told: Callable[[dict[str, Any]], None]) -> None:
+def browse(
+    queue: Queue,
+    op: Inspect,
+    told: Callable[[dict[str, Any]], None],
+    refused: Callable[[RequestError], None],
+) -> None:
     """Show messages of a lane, from a place on; raises BadRequest."""
     state = queue.state
     lane = _lane(queue, op)
@@ -73,7 +78,7 @@ def browse(queue: Queue, op: Inspect, told: Callable[[dict[str, Any]], None]) ->
 
     def got(found: Found) -> None:
         if found.error is not None:
-            told({"messages": [], "next": None, "error": str(found.error)})
+            refused(Overload(f"{queue.address} cannot be read now: {found.error}"))
             return
         page = [one for one in found.messages if one.seq <= last and live(one.seq)]
         if op.reverse:

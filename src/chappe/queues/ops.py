@@ -352,9 +352,10 @@ class Queues:
         permit(session.grant.administer, "inspect", op.to)
         queue = self._queue(session.app.name, op.to)
         if op.n == 0:
-            self._show(session, op, figures(queue))
+            self._show(session, op, {**figures(queue), "node": self._hub.node})
         else:
-            browse(queue, op, lambda found: self._show(session, op, found))
+            refused = self._refuser(session, op)
+            browse(queue, op, lambda found: self._show(session, op, found), refused)
 
     def letters(self, session: Session, op: Letters) -> None:
         """Replay or purge dead letters; raises RequestError."""
