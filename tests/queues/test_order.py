@@ -5,9 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chappe.errors import Overload
 from chappe.queues.options import QueueLimits
 from tests.queues.rig import Bench, Someone, held_bench, people
 
@@ -196,3 +198,37 @@ def test_whatever_happens_no_key_overtakes_itself_and_nothing_is_lost(seed: int)
     assert trade.done == {"g": set(trade.keys), "h": set(trade.keys)}
     assert trade.bench.queue.state.waiting_bytes() == 0
     assert trade.storage.pending == []
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_next_goes_only_once_the_end_of_the_one_before_is_durable(ordered: bool) -> None:
+    bench, storage = held_bench(ordered=ordered, attempts_max=1, retry_s=0.0)
+    (a,) = people("a")
+    bench.consume(a)
+    bench.send(3, key="k")
+    bench.ack(a, 1, held=True)
+    bench.loop.settle()
+    assert a.got == [1]
+    bench.settle()
+    assert a.got == [1, 2]
+    bench.nack(a, 2, held=True)  # dead
+    bench.loop.settle()
+    assert a.got == [1, 2]
+    bench.settle()
+    assert a.got == [1, 2, 3]
+    assert storage.pending == []
+
+
+def test_one_whose_ack_failed_comes_again_before_the_next() -> None:
+    bench, storage = held_bench(retry_s=0.0)
+    a, b = people("ab")
+    bench.consume(a)
+    bench.send(2, key="k")
+    bench.ack(a, 1, held=True)
+    bench.loop.settle()
+    storage.fail(Overload("the disk failed"))
+    bench.later(1)
+    bench.consume(b)
+    assert (a.got, b.got) == ([1], [1])
+    bench.ack(b, 1)
+    assert b.got == [1, 2]

@@ -271,12 +271,16 @@ class Group:
             reader.granted = max(reader.granted, mark)
 
     def finish(self, item: Item) -> None:
-        """Note that a message is done with; those that waited for it go on."""
+        """Note that a message is done with; those that waited for it go on once that is durable,
+        or it could come again after them."""
         record = item.record
         self._done.setdefault(record.lane, []).append(record.seq)
         self._done_bytes += len(record.payload)
         self.queue.touch(self)
-        self._settle(item)
+        if item.key is None:
+            self._settle(item)
+        else:
+            self.queue.after(lambda: self._settle(item))
 
     def hand_out_soon(self) -> None:
         """Hand out what there is, at the end of this turn of the loop."""
