@@ -478,21 +478,6 @@ def test_a_disk_that_failed_is_not_written_to_again_and_another_node_leads():
     village(21, story, replicas=2, promotion="auto", **ACKNOWLEDGED)
 
 
-def test_nothing_is_written_without_the_lease():
-    async def story(place: Village) -> None:
-        master = await gather(place, 2)
-        flushes = master.brokers["a"].journal.flushes
-        lease = master.replication.seats["a"].leading.lease  # type: ignore[union-attr]
-        lease._until = lambda: now() - 1
-        outcome = master.append("too late")
-        await asyncio.sleep(0.2)
-        assert master.brokers["a"].journal.flushes == flushes
-        assert not outcome.done() or outcome.result() is not None
-        await place.until(outcome.done)
-
-    village(22, story, replicas=1)
-
-
 def test_another_node_is_chosen_for_one_that_is_gone_for_long():
     async def story(place: Village) -> None:
         master = await gather(place, 2)
