@@ -83,6 +83,8 @@ OWNERS = {
     # The threads that wait for a journal's disk, and its files.
     "chappe/log/disk.py": {"threading."},
     "chappe/log/fs.py": {"os.open"},
+    # Waits, in a process of its own, for others that copy the same journal.
+    "chappe/queues/parquet/lock.py": {"os.open"},
 }
 # The layers above the core: they wire the real machine to it.
 OUTSIDE = ("chappe/node/", "chappe/cli/")

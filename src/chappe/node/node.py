@@ -154,6 +154,7 @@ class Node:
         """What the parts beside the hub have to tell."""
         if self._options.dev or self._options.queue_metrics:
             yield from self._queue_metrics()
+            yield from self._queueing.copying.metrics()
         if self._options.dev or self._options.cluster.metrics:
             yield from self.neighbourhood.metrics()
 

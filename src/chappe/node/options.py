@@ -57,6 +57,22 @@ class Access(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ConfigError("access.connects_per_s: must be 0, or at least 1, and finite")
 
 
+class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether queues are copied to Parquet files, and where."""
+
+    # Needs the extra `parquet`.
+    enabled: bool = False
+    # Where to; `parquet` in the data folder if not given.
+    folder: str = ""
+    # The journal waits for its copy. When so much of it does, the oldest is let go uncopied; 0:
+    # never, since what is missing in the copies is missing for ever.
+    waiting_bytes_max: int = 0
+
+    def __post_init__(self) -> None:
+        if self.waiting_bytes_max < 0:
+            raise ConfigError("parquet.waiting_bytes_max: must be 0 or above")
+
+
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set about a node."""
 
@@ -98,6 +114,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     journal: JournalOptions = JournalOptions()
     queue_limits: QueueLimits = QueueLimits()
     replication: ReplicationOptions = ReplicationOptions()
+    parquet: ParquetOptions = ParquetOptions()
     # Whether /metrics, which anybody may read, names queues.
     queue_metrics: bool = False
     # By app: whom to tell who is gone and who came.
@@ -159,6 +176,10 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ConfigError(
                 "workers: under kubernetes:// an address is one node; run more pods instead"
             )
+        if self.parquet.enabled and self.queues != "local":
+            raise ConfigError(
+                "parquet.enabled: only queues in a journal are copied: queues = local"
+            )
         if not 1 <= self.workers <= WORKERS_MAX:
             raise ConfigError(f"workers: must be between 1 and {WORKERS_MAX}")
         if first + self.workers - 1 > NODE_MAX:
@@ -184,6 +205,7 @@ def load_options(
         "journal",
         "queue_limits",
         "replication",
+        "parquet",
         "hooks",
     )
     scalars = {n for n in names if n not in sections}

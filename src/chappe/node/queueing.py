@@ -26,6 +26,7 @@ from chappe.hub.session import Session
 from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
+from chappe.node.copying import Copying
 from chappe.node.options import NodeOptions
 from chappe.queues.local import LocalStorage
 from chappe.queues.ops import REDIS
@@ -78,6 +79,7 @@ class Queueing:
         self._storages: dict[str, LocalStorage] = {}
         self._disks: dict[str, tuple[ThreadDisk, ThreadDisk]] = {}
         self._redis: RedisStorage | None = None
+        self.copying = Copying(options.parquet, data)
         self._tasks: set[asyncio.Task[None]] = set()
         # Set when it is known for the first time who serves this node's own broker.
         self._placed = asyncio.Event()
@@ -118,6 +120,7 @@ class Queueing:
             return
         replication = self.replication
         self._application.definitions.engine = self._name
+        self.copying.start()
         self._take_along()
         await replication.start(self._kept())
         try:
@@ -193,6 +196,7 @@ class Queueing:
 
     def on_master(self, broker: str, journal: Journal) -> None:
         """This node serves a broker's queues from now on."""
+        self.copying.take(broker, journal)
         queues = self._application.queues
         found = queues.durable[broker] = queues.broker(self._storages[broker], broker)
         found.start()
@@ -205,6 +209,7 @@ class Queueing:
 
     def on_fenced(self, broker: str, reason: str) -> None:
         """Another node serves a broker's queues from now on, or nobody."""
+        self.copying.let_go(broker)
         queues = self._application.queues
         found = queues.durable.pop(broker, None)
         if self._storages[broker].journal.broken:
@@ -245,6 +250,7 @@ class Queueing:
         for name, broker in self._application.queues.durable.items():
             log.debug("queues.close", broker=name)
             broker.close(error)
+        await self.copying.stop()
         await self.replication.stop()
         for broker_name in list(self._disks):
             self._close_disks(broker_name)
