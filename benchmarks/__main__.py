@@ -14,12 +14,16 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.bench import Bench, Measurement
+from benchmarks.brokers import rabbitmq_version
 from benchmarks.chart import charts, draw
 from benchmarks.cluster import ClusterSpeed
+from benchmarks.depth import Depth
+from benchmarks.durability import Durability
 from benchmarks.figure import Table
 from benchmarks.latency import Latency
 from benchmarks.load import Load, LoadError
 from benchmarks.memory import Memory
+from benchmarks.queues import QueueSpeed
 from benchmarks.rejoin import Rejoin
 from benchmarks.report import compose
 from benchmarks.routing import RouteLookUp
@@ -36,6 +40,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     ClusterSpeed(),
     RouteLookUp(),
     Rejoin(),
+    QueueSpeed(),
+    Durability(),
+    Depth(),
 )
 
 
@@ -52,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"[red]{error}[/red]")
         return 1
     versions = {name: recipe.version() for name, recipe in found.items()}
+    if options.peers and (rabbitmq := rabbitmq_version()):
+        versions["rabbitmq"] = rabbitmq
     report = compose(tables, versions, quick=options.quick)
     console.print(Markdown(report))
     if options.write is not None:
@@ -96,7 +105,10 @@ def _measure(
         def advance(what: str) -> None:
             progress.update(task, advance=1, description=what)
 
-        bench = Bench(Load(Path(folder)), found, options.chappe, options.quick, advance)
+        bench = Bench(
+            *(Load(Path(folder)), found, options.chappe, options.quick, advance),
+            peers=options.peers,
+        )
         progress.update(task, total=sum(m.steps(bench) for m in chosen))
         try:
             return [table for m in chosen for table in m.measure(bench)]

@@ -62,6 +62,8 @@ class Bench:
     chappe: str
     quick: bool
     advance: Callable[[str], None]
+    # Whether other servers are measured beside it.
+    peers: bool = True
 
     def __post_init__(self) -> None:
         self._running: dict[str, Server] = {}

@@ -11,6 +11,7 @@ DELIVERIES = Chart("cpu-per-delivery.svg", "Server CPU per delivery, microsecond
 CLUSTER = Chart(
     "cluster.svg", "CPU of all nodes per delivery, microseconds (less is better)", ours="two"
 )
+QUEUES = Chart("queues.svg", "Queues, messages per second (more is better)")
 ROUTES = Chart("routes.svg", "Nanoseconds, by endpoints in the routing table", ours="")
 
 _WIDTH = 760

@@ -68,6 +68,10 @@ class Nodes:
                 node.rest()  # the link is there, too, now
             self._stack = stack.pop_all()
 
+    def node(self, name: str) -> Server:
+        """One of them."""
+        return self._nodes[name]
+
     def home_sends(self) -> Route:
         """Senders on the node where the load's topic lives."""
         home = _home()

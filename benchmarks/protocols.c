@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "protocols.h"
 
+#include "packed.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,22 +216,7 @@ static size_t websocket_cut(const unsigned char *in, size_t bytes, Kind *kind, i
   return head + size;
 }
 
-// Chappe packed on TCP: length, version, msgpack array.
-
-static size_t packed_frame(char *out, const char *array, size_t bytes) {
-  uint32_t length = (uint32_t)bytes + 1;
-  for (int i = 0; i < 4; i++) out[i] = (char)(length >> (24 - 8 * i));
-  out[4] = 1;
-  memcpy(out + 5, array, bytes);
-  return bytes + 5;
-}
-
-static size_t packed_text(char *out, const char *text) {
-  size_t n = strlen(text);
-  out[0] = (char)(0xa0 | n);
-  memcpy(out + 1, text, n);
-  return n + 1;
-}
+// Chappe packed on TCP.
 
 static size_t packed_greet(char *out, Role role, int number, int *answers) {
   char array[64] = {(char)0x93, 1, 1}, address[24];
@@ -246,11 +233,7 @@ static size_t packed_message(char *out, Role role, int number, const char *paylo
   char array[PAYLOAD_BYTES_MAX + OVERHEAD_BYTES_MAX] = {(char)0x95, role == SENDER ? 4 : 5, (char)0xc0}, to[24] = "topic:t";
   if (role == SENDER) snprintf(to, sizeof to, "user:r%06d", number);
   size_t n = 3 + packed_text(array + 3, to);
-  array[n++] = (char)0xc5;
-  array[n++] = (char)(bytes >> 8);
-  array[n++] = (char)bytes;
-  memcpy(array + n, payload, bytes);
-  n += bytes;
+  n += packed_bytes(array + n, payload, bytes);
   array[n++] = (char)0xc3;
   return packed_frame(out, array, n);
 }
@@ -262,48 +245,11 @@ static size_t packed_request(char *out, Role role, int number, const char *paylo
   return n;
 }
 
-// Many ops in one frame: an array of their arrays.
-static size_t packed_join(char *out, const char *message, size_t bytes, int count) {
-  size_t op = bytes - 5, body = 1 + 3 + count * op, n = 0;
-  for (int i = 0; i < 4; i++) out[n++] = (char)(body >> (24 - 8 * i));
-  out[n++] = 1;
-  out[n++] = (char)0xdc;
-  out[n++] = (char)(count >> 8);
-  out[n++] = (char)count;
-  for (int i = 0; i < count; i++, n += op) memcpy(out + n, message + 5, op);
-  return n;
-}
-
-static size_t big_endian(const unsigned char *in, int bytes) {
-  size_t value = 0;
-  while (bytes--) value = value << 8 | *in++;
-  return value;
-}
-
-static size_t array_head(const unsigned char *in, size_t *items) {
-  *items = *in == 0xdc ? big_endian(in + 1, 2) : *in & 15;
-  return *in == 0xdc ? 3 : 1;
-}
-
-// The length of a msgpack value of the kinds that a hub's ops are made of.
-static size_t packed_value(const unsigned char *in) {
-  if (*in < 0x80 || *in >= 0xe0 || *in == 0xc0 || *in == 0xc2 || *in == 0xc3) return 1;
-  if (*in >= 0xa0 && *in < 0xc0) return 1 + (*in & 31);
-  if (*in >= 0xc4 && *in <= 0xc6) return 1 + (1 << (*in - 0xc4)) + big_endian(in + 1, 1 << (*in - 0xc4));
-  if (*in >= 0xd9 && *in <= 0xdb) return 1 + (1 << (*in - 0xd9)) + big_endian(in + 1, 1 << (*in - 0xd9));
-  if (*in >= 0xcc && *in <= 0xcf) return 1 + (1 << (*in - 0xcc));
-  if (*in == 0xcb) return 9;
-  fprintf(stderr, "an op holds a value of kind %02x\n", *in);
-  exit(2);
-}
-
 static Kind packed_kind(const unsigned char *op) {
-  if (*op == 33) return DELIVERY;
-  if (*op == 32 && op[2] == 0xc3) return ANSWER;
-  return *op == 2 ? PING : REFUSAL;
+  if (*op == PACKED_DELIVERY) return DELIVERY;
+  if (*op == PACKED_REPLY && op[2] == 0xc3) return ANSWER;
+  return *op == PACKED_PING ? PING : REFUSAL;
 }
-
-static int is_array(unsigned char lead) { return (lead & 0xf0) == 0x90 || lead == 0xdc; }
 
 static size_t packed_cut(const unsigned char *in, size_t bytes, Kind *kind, int *count) {
   if (bytes < 7) return 0;  // the shortest op is an array of nothing but its code
@@ -326,19 +272,17 @@ static const char UPGRADE[] =
     "GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-static const char PACKED_PONG[] = "\0\0\0\3\1\x91\3";
-
 static const Protocol PROTOCOLS[] = {
     {"nats", NULL, nats_greet, nats_message, NULL, nats_cut, "PONG\r\n", 6},
     {"redis", NULL, redis_greet, redis_message, NULL, redis_cut, NULL, 0},
     {"mqtt", NULL, mqtt_greet, mqtt_message, NULL, mqtt_cut, NULL, 0},
     {"json", UPGRADE, json_greet, json_message, NULL, websocket_cut, "\x8a\x80\x37\xfa\x21\x3d", 6},
-    {"packed", NULL, packed_greet, packed_message, packed_join, packed_cut, PACKED_PONG, 7},
-    {"packed-single", NULL, packed_greet, packed_message, NULL, packed_cut, PACKED_PONG, 7},
+    {"packed", NULL, packed_greet, packed_message, packed_join, packed_cut, PACKED_PONG, PACKED_PONG_BYTES},
+    {"packed-single", NULL, packed_greet, packed_message, NULL, packed_cut, PACKED_PONG, PACKED_PONG_BYTES},
     {"json-acknowledged", UPGRADE, json_greet, json_request, NULL, websocket_cut,
      "\x8a\x80\x37\xfa\x21\x3d", 6, 1},
     {"packed-acknowledged", NULL, packed_greet, packed_request, packed_join, packed_cut,
-     PACKED_PONG, 7, 1},
+     PACKED_PONG, PACKED_PONG_BYTES, 1},
 };
 
 const Protocol *find_protocol(const char *name) {

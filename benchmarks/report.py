@@ -34,6 +34,12 @@ _NOTES = """\
   on receipt; both are in the figures.
 - Two nodes, or two workers, and the load are three busy processes. On a machine with two cores they
   take turns, so a rate there is lower than what the same CPU time gives on a machine with more.
+- Queues: every producer, consumer and protocol is the same C program, which writes half a window at
+  once and acknowledges together what it read together, each message by itself. A run ends when all
+  was delivered and acknowledged, and fails if a message is missing or comes twice. Rates depend on
+  the disk: `fdatasync` may take 0.2 ms or 5. JetStream syncs each message on its own, the others
+  sync what came together. A message that is done is forgotten by Chappe, RabbitMQ and JetStream (a
+  work queue); Redis keeps it in its stream.
 - One Chappe worker is one Python process on one core. NATS uses all cores: its CPU time is the sum.
 """
 

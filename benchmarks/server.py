@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -74,7 +75,12 @@ class Server:
 
     def stop(self) -> None:
         """Stop it, and remove its folder."""
-        _end(self.process, self.folder)
+        end(self.process, self.folder)
+
+    def kill(self) -> None:
+        """Let it end without a chance to do anything about it."""
+        self.process.kill()
+        end(self.process, self.folder)
 
     def _count_descriptors(self) -> int:
         return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.pids())
@@ -99,7 +105,7 @@ def recipes(chappe: str, peers: bool) -> list[Recipe]:
         ("redis-server", _start_redis, "-v"),
         ("mosquitto", _start_mosquitto, "-h"),
     ):
-        if command := _which(name):
+        if command := which(name):
             found.append(_peer(name.removesuffix("-server"), command, start, argument))
     return found
 
@@ -118,11 +124,12 @@ def _peer(
     name: str, command: str, start: Callable[[str, int, Path], list[str]], argument: str
 ) -> Recipe:
     return Recipe(
-        name, lambda: _start_peer(name, command, start), lambda: _version(command, argument)
+        name, lambda: start_peer(name, command, start), lambda: _version(command, argument)
     )
 
 
-def _which(name: str) -> str | None:
+def which(name: str) -> str | None:
+    """Where a server's program is: beside Python, or installed."""
     beside = Path(sys.executable).parent / name
     return (
         str(beside) if beside.exists() else shutil.which(name) or shutil.which(f"/usr/sbin/{name}")
@@ -135,16 +142,21 @@ def _version(command: str, argument: str) -> str:
     return found.group() if found else "unknown"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _spawn(argv: list[str], folder: Path, stdout: int) -> subprocess.Popen[str]:
+def spawn(
+    argv: list[str], folder: Path, stdout: int, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start a process in a folder, with more in its environment if so given."""
     return subprocess.Popen(
         argv,
         cwd=folder,
+        env=os.environ | environment if environment else None,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.DEVNULL,
@@ -152,24 +164,29 @@ def _spawn(argv: list[str], folder: Path, stdout: int) -> subprocess.Popen[str]:
     )
 
 
-def start_chappe(command: str) -> Server:
-    """Start a node, or several that share its ports; raises ServerError."""
+def start_chappe(command: str, data: Path | None = None) -> Server:
+    """Start a node, or several that share its ports; raises ServerError.
+
+    Without a data folder it has one for as long as it runs.
+    """
     folder = Path(tempfile.mkdtemp(prefix="chappe-benchmark-"))
     ports = ["--port", "0", "--http-port", "0", "--tcp-port", "0"]
     words = command.split()
     words[0] = shutil.which(words[0]) or words[0]
     begun = time.monotonic()
-    process = _spawn([*words, *ports, "--data", str(folder)], folder, subprocess.PIPE)
+    process = spawn([*words, *ports, "--data", str(data or folder)], folder, subprocess.PIPE)
     ready = _read_ready(process)
     if ready is None:
-        _end(process, folder)
+        end(process, folder)
         raise ServerError(f"chappe ended before it was ready: {command}")
     taken = time.monotonic() - begun
     json_port, packed_port, http_port = (
         str(urlsplit(ready[key]).port) for key in ("websocket", "tcp", "http")
     )
     found = dict.fromkeys(("json", "json-acknowledged"), json_port)
-    found |= dict.fromkeys(("packed", "packed-single", "packed-acknowledged"), packed_port)
+    found |= dict.fromkeys(
+        ("packed", "packed-single", "packed-acknowledged", "packed-volatile"), packed_port
+    )
     found["http"] = http_port
     return Server("chappe", process, folder, taken, found)
 
@@ -183,7 +200,7 @@ def _read_ready(process: subprocess.Popen[str]) -> dict[str, str] | None:
     return None
 
 
-def _end(process: subprocess.Popen[str], folder: Path) -> None:
+def end(process: subprocess.Popen[str], folder: Path) -> None:
     """Ask a process to end, make it end if it does not, and clean up behind it."""
     process.send_signal(signal.SIGTERM)
     try:
@@ -196,21 +213,23 @@ def _end(process: subprocess.Popen[str], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_peer(name: str, command: str, argv: Callable[[str, int, Path], list[str]]) -> Server:
+def start_peer(name: str, command: str, argv: Callable[[str, int, Path], list[str]]) -> Server:
+    """Start a server by the words for its port and its folder; raises ServerError."""
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-benchmark-"))
-    port = _free_port()
+    port = free_port()
     begun = time.monotonic()
-    process = _spawn(argv(command, port, folder), folder, subprocess.DEVNULL)
-    if not _listens_soon(process, port):
-        _end(process, folder)
+    process = spawn(argv(command, port, folder), folder, subprocess.DEVNULL)
+    if not listens_soon(process, port):
+        end(process, folder)
         raise ServerError(f"{name} does not listen on port {port}")
     protocol = "mqtt" if name == "mosquitto" else name
     return Server(name, process, folder, time.monotonic() - begun, {protocol: str(port)})
 
 
-def _listens_soon(process: subprocess.Popen[str], port: int) -> bool:
-    end = time.monotonic() + _START_S
-    while time.monotonic() < end and process.poll() is None:
+def listens_soon(process: subprocess.Popen[str], port: int, within_s: float = _START_S) -> bool:
+    """Whether it takes connections before it is too late."""
+    last = time.monotonic() + within_s
+    while time.monotonic() < last and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return True
@@ -221,10 +240,10 @@ def _listens_soon(process: subprocess.Popen[str], port: int) -> bool:
 
 def start_redis() -> Server:
     """Start a Redis for nodes to share; raises ServerError when there is none to start."""
-    command = _which("redis-server")
+    command = which("redis-server")
     if command is None:
         raise ServerError("please install redis-server")
-    return _start_peer("redis", command, _start_redis)
+    return start_peer("redis", command, _start_redis)
 
 
 def _start_nats(command: str, port: int, folder: Path) -> list[str]:

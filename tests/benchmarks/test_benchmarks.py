@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import main
 from benchmarks.bench import Bench
+from benchmarks.brokers import JETSTREAM, STREAMS, find_brokers
 from benchmarks.chart import CLUSTER, DELIVERIES, ROUTES, charts, draw
 from benchmarks.cluster import HOME_RECEIVES, HOME_SENDS, ONE, TWO, WORKERS, ClusterSpeed, Work
+from benchmarks.depth import Depth
+from benchmarks.durability import FIRST, REPLICATED, VOLATILE, Durability
 from benchmarks.figure import Promise, Table, best_ratio, figure, ratio
 from benchmarks.load import Load
+from benchmarks.queues import PAYLOAD_BYTES, QueueSpeed
 from benchmarks.rejoin import join_crowds
 from benchmarks.report import compose
 from benchmarks.routing import RouteLookUp
@@ -64,6 +68,62 @@ def test_two_nodes_are_measured_beside_one(tmp_path: Path) -> None:
         assert all(float(ratio) > 0 for ratio in row[3:])
     # Workers are told of, two nodes are held to a promise.
     assert (len(pairs.verdicts), len(fan.verdicts)) == (1, 2)
+
+
+@needs_gcc
+def test_a_queue_is_measured_from_the_send_to_the_last_acknowledgement(tmp_path: Path) -> None:
+    bench = Bench(Load(tmp_path), {}, CHAPPE, True, lambda _: None, peers=False)
+    speed = QueueSpeed()
+    (table,) = speed.measure(bench)
+    assert speed.steps(bench) == 1
+    ((server, rate, cost, against),) = table.rows
+    assert (server, against) == ("Chappe", "")
+    assert int(rate.replace(",", "")) > 0
+    assert float(cost) > 0
+
+
+def test_a_server_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.queues.find_brokers", lambda chappe, peers: {})
+    bench = Bench(Unused(), {}, CHAPPE, quick=True, advance=lambda _: None)  # type: ignore[arg-type]
+    (table,) = QueueSpeed().measure(bench)
+    assert "| RabbitMQ, classic queue | not measured: rabbitmq-server is not" in table.markdown()
+    assert len(table.rows) == 4
+
+
+@needs_gcc
+@pytest.mark.parametrize("protocol", ["nats", "redis"])
+def test_the_load_on_queues_speaks_to_peers(tmp_path: Path, protocol: str) -> None:
+    brokers = find_brokers(CHAPPE, peers=True)
+    server = brokers[{"nats": JETSTREAM, "redis": STREAMS}[protocol]]()
+    try:
+        options = (PAYLOAD_BYTES, 8, 0.1, 0.2)
+        figures = Load(tmp_path).queue(server, protocol, "q", "work", *options)
+    finally:
+        server.stop()
+    assert figures["messages"] >= 8
+    assert figures["cpu_us_per_message"] > 0
+
+
+@needs_gcc
+def test_ways_to_keep_a_queue_are_measured_beside_each_other(tmp_path: Path) -> None:
+    seen: list[str] = []
+    bench = Bench(Load(tmp_path), {}, CHAPPE, quick=True, advance=seen.append)
+    durability = Durability((FIRST, VOLATILE, REPLICATED))
+    (table,) = durability.measure(bench)
+    assert len(seen) == durability.steps(bench) == len(table.rows) == 3
+    assert table.rows[0][3:] == ["", ""]
+    assert all(float(ratio) > 0 for row in table.rows[1:] for ratio in row[3:])
+
+
+@needs_gcc
+def test_a_queue_is_filled_and_found_again_by_a_node_that_was_killed(tmp_path: Path) -> None:
+    bench = Bench(Load(tmp_path), {}, CHAPPE, quick=True, advance=lambda _: None)
+    depth = Depth((2_048,))
+    (table,) = depth.measure(bench)
+    assert depth.steps(bench) == 1
+    ((messages, _, filled, ready_s, back),) = table.rows
+    assert messages == "2,048"
+    assert all(float(figure) > 0 for figure in (filled, ready_s, back))
 
 
 def test_a_node_that_joins_a_crowd_is_ready_when_it_knows_all_of_it() -> None:
