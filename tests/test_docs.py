@@ -24,7 +24,9 @@ from chappe.endpoints.options import HookOptions
 from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import CloseCode, ErrorCode
 from chappe.hub.options import HubOptions
-from chappe.node.options import Access, NodeOptions, Tls, load_options
+from chappe.log.options import JournalOptions
+from chappe.node.options import Access, NodeOptions, ParquetOptions, Tls, load_options
+from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
 from chappe.wire.limits import Limits
 from chappe.wire.ops import CODES
@@ -85,7 +87,7 @@ def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> N
     assert done.stdout
 
 
-@pytest.mark.parametrize("page", [*PAGES, "ARCHITECTURE.md", "docs/explanation.md"])
+@pytest.mark.parametrize("page", [*PAGES, "ARCHITECTURE.md", "docs/queues.md", "docs/explanation.md"])
 def test_every_link_leads_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
     for link in links:
@@ -191,6 +193,10 @@ SECTIONS = {
     "cluster.tls": ClusterTls,
     "traffic": Traffic,
     "presence": PresenceOptions,
+    "journal": JournalOptions,
+    "queue_limits": QueueLimits,
+    "replication": ReplicationOptions,
+    "parquet": ParquetOptions,
     "tls": Tls,
 }
 
