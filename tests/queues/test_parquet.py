@@ -15,6 +15,8 @@ import pytest
 
 from chappe.queues.parquet.copier import Copier
 from chappe.queues.parquet.order import Copied, decode_copied, encode_line
+from chappe.queues.parquet.rows import Event, Message, Place
+from chappe.queues.parquet.schema import MESSAGES, RECORDS
 from chappe.queues.record import (
     Death,
     Done,
@@ -53,6 +55,11 @@ BARE = Stored(1, lane=2, seq=8, id=2, ts_ms=TS_MS, sender="user:bob", payload=b'
 
 def at(ts_ms: int) -> datetime:
     return datetime.fromtimestamp(ts_ms / 1000, UTC)
+
+
+def test_rows_and_tables_have_the_same_columns():
+    assert tuple(MESSAGES.names) == Place._fields + Message._fields
+    assert tuple(RECORDS.names) == Place._fields + Event._fields
 
 
 def test_a_message_comes_back_with_every_field(tmp_path: Path):

@@ -181,10 +181,11 @@ class Copying:
             self._failed(broker, order, copied.error, died)
             return
         broker.failures = broker.deaths = 0
-        self.copied += not copied.before
-        self.damaged += copied.damaged
-        if copied.damaged:
-            log.warning("parquet.damaged", segment=order.path, places=copied.damaged)
+        if not copied.before:
+            self.copied += 1
+            self.damaged += copied.damaged
+            if copied.damaged:
+                log.warning("parquet.damaged", segment=order.path, places=copied.damaged)
         broker.copies.copied(order)
 
     def _failed(self, broker: _Broker, order: Order, reason: str, died: bool) -> None:

@@ -23,7 +23,7 @@ from chappe.log.fs import OsFs
 from chappe.log.segment import scan
 from chappe.queues.parquet.lock import held
 from chappe.queues.parquet.order import Copied, Order
-from chappe.queues.parquet.rows import Rows
+from chappe.queues.parquet.rows import Rows, events_in, message_in
 from chappe.queues.parquet.schema import MESSAGES, RECORDS
 from chappe.queues.parquet.sheet import Sheet
 from chappe.queues.record import decode_records
@@ -103,10 +103,10 @@ def _take(batch: Batch, rows: Rows, messages: Sheet, events: Sheet) -> bool:
     except StorageError:
         return False
     for record in records:
-        rows.learn(record)
-        message = rows.message(record, batch)
+        place = rows.place(record, batch)
+        message = message_in(record)
         if message is not None:
-            messages.add(message, len(message["payload"]))
-        for event in rows.events(record, batch):
-            events.add(event, 0)
+            messages.add(batch.ts_ms, place + message, len(message.payload))
+        for event in events_in(record):
+            events.add(batch.ts_ms, place + event, 0)
     return True

@@ -1,9 +1,9 @@
-"""Rows: what the records of a journal say, as tables have it."""
+"""Rows: what the records of a journal say, as tables have it (schema.py, in the same order)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from chappe.log.batch import Batch
 from chappe.queues.record import (
@@ -18,7 +18,53 @@ from chappe.queues.record import (
     Unregistered,
 )
 
-Row = dict[str, Any]
+Row = tuple[Any, ...]
+
+
+class Place(NamedTuple):
+    """What rows of both tables begin with."""
+
+    broker: str
+    lsn: int
+    written_at: int
+    app: str | None
+    queue: str | None
+
+
+class Message(NamedTuple):
+    """A message that got a place in a lane."""
+
+    lane: int
+    seq: int
+    message: int
+    ts: int
+    sender: str
+    type: int
+    num: int | None
+    key: str | None
+    headers: list[tuple[str, str]] | None
+    tags: list[str] | None
+    consumers: list[str] | None
+    producer: str | None
+    producer_seq: int | None
+    payload: bytes
+    binary: bool
+
+
+class Event(NamedTuple):
+    """Something that happened."""
+
+    event: str
+    lane: int | None = None
+    first_seq: int | None = None
+    last_seq: int | None = None
+    group_name: str | None = None
+    consumer: str | None = None
+    attempts: int | None = None
+    message: int | None = None
+    reason: str | None = None
+    due: int | None = None
+    place: int | None = None
 
 
 class Rows:
@@ -29,89 +75,72 @@ class Rows:
         self._broker = broker
         self._names: dict[int, tuple[str, str]] = {}
 
-    def learn(self, record: AnyRecord) -> None:
-        """Note the name of a queue if the record has one; before its rows are made."""
+    def place(self, record: AnyRecord, batch: Batch) -> Place:
+        """Where a record belongs; to be asked of each, in order."""
         if isinstance(record, Made | Snapshot):
             self._names[record.queue] = (record.app, record.address)
-
-    def message(self, record: AnyRecord, batch: Batch) -> Row | None:
-        """The row of a message that got a place in a lane."""
-        if not isinstance(record, Stored) or record.lane < 1:
-            return None
-        return self._place(record, batch) | {
-            "lane": record.lane,
-            "seq": record.seq,
-            "message": record.id,
-            "ts": record.ts_ms,
-            "sender": record.sender,
-            "type": record.type,
-            "num": record.num,
-            "key": record.key,
-            "headers": None if record.headers is None else list(record.headers.items()),
-            "tags": record.tags,
-            "consumers": record.consumers,
-            "producer": record.producer,
-            "producer_seq": record.producer_seq,
-            "payload": record.payload,
-            "binary": record.binary,
-        }
-
-    def events(self, record: AnyRecord, batch: Batch) -> Iterator[Row]:
-        """The rows of what happened."""
-        place = self._place(record, batch)
-        for event in _events(record):
-            yield place | event
-
-    def _place(self, record: AnyRecord, batch: Batch) -> Row:
-        app, queue = self._names.get(record.queue, (None, None))
-        return {
-            "broker": self._broker,
-            "lsn": batch.lsn,
-            "written_at": batch.ts_ms,
-            "app": app,
-            "queue": queue,
-        }
+        names = self._names.get(record.queue, (None, None))
+        return Place(self._broker, batch.lsn, batch.ts_ms, *names)
 
 
-def _events(record: AnyRecord) -> Iterator[Row]:
+def message_in(record: AnyRecord) -> Message | None:
+    """The message that got a place in a lane, if one did."""
+    if not isinstance(record, Stored) or record.lane < 1:
+        return None
+    headers = record.headers
+    return Message(
+        record.lane,
+        record.seq,
+        record.id,
+        record.ts_ms,
+        record.sender,
+        record.type,
+        record.num,
+        record.key,
+        None if headers is None else list(headers.items()),
+        record.tags,
+        record.consumers,
+        record.producer,
+        record.producer_seq,
+        record.payload,
+        record.binary,
+    )
+
+
+def events_in(record: AnyRecord) -> Iterator[Event]:
+    """What happened."""
     if isinstance(record, Done):
-        pairs = zip(record.ranges[::2], record.ranges[1::2], strict=False)
-        for first, last in pairs:
-            yield _seqs("done", record.lane, first, last) | {"group_name": record.group}
+        for first, last in zip(record.ranges[::2], record.ranges[1::2], strict=False):
+            yield Event("done", record.lane, first, last, record.group)
     elif isinstance(record, Tried):
         # With 0, all up to it may have been given once.
         first_seq = record.seq if record.attempts else None
-        yield _seqs("tried", record.lane, first_seq, record.seq) | {
-            "group_name": record.group,
-            "attempts": record.attempts or 1,
-        }
+        attempts = record.attempts or 1
+        yield Event("tried", record.lane, first_seq, record.seq, record.group, attempts=attempts)
     elif isinstance(record, Stored):
-        yield from _aside(record)
+        if record.lane < 1:
+            yield _aside(record)
     elif isinstance(record, Registered | Unregistered):
         event = "registered" if isinstance(record, Registered) else "unregistered"
-        yield {"event": event, "group_name": record.group, "consumer": record.consumer or None}
+        yield Event(event, group_name=record.group, consumer=record.consumer or None)
     elif isinstance(record, Made | Removed):
-        yield {"event": "made" if isinstance(record, Made) else "removed"}
+        yield Event("made" if isinstance(record, Made) else "removed")
 
 
-def _aside(record: Stored) -> Iterator[Row]:
+def _aside(record: Stored) -> Event:
     """A message that is not to be delivered now."""
-    death = record.death
-    if death is not None and record.lane < 1:
-        yield _seqs("dead", death.lane, death.seq, death.seq) | {
-            "group_name": death.group,
-            "attempts": death.attempts,
-            "message": record.id,
-            "reason": death.reason,
-            "place": record.seq,
-        }
-    elif record.lane < 1:
-        yield _seqs("delayed", record.lane, record.seq, record.seq) | {
-            "message": record.id,
-            "due": record.due_ms,
-            "place": record.seq,
-        }
-
-
-def _seqs(event: str, lane: int, first: int | None, last: int) -> Row:
-    return {"event": event, "lane": lane, "first_seq": first, "last_seq": last}
+    death, lane, seq = record.death, record.lane, record.seq
+    if death is None:
+        due = record.due_ms
+        return Event("delayed", lane, seq, seq, message=record.id, due=due, place=seq)
+    return Event(
+        "dead",
+        death.lane,
+        death.seq,
+        death.seq,
+        death.group,
+        attempts=death.attempts,
+        message=record.id,
+        reason=death.reason,
+        place=seq,
+    )

@@ -16,14 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chappe.log.fs import ASIDE, OsFs
+from chappe.queues.parquet.rows import Row
 
 # What is held before it is written: a row group, in rows and about so many bytes.
 ROWS_MAX = 65_536
 BYTES_MAX = 16 * 1024 * 1024
 # A row without its payload, roughly.
 _ROW_BYTES = 200
-# The last millisecond that a date can be told of.
-_TIME_MAX_MS = 253_402_300_799_999
+_HOUR_MS = 3_600_000
+# The last that a date can be told of.
+_HOUR_MAX = 253_402_300_799 // 3_600
 
 
 class Sheet:
@@ -34,26 +36,26 @@ class Sheet:
         self._folder = folder
         self._schema = schema
         self._name = name
-        self._columns: dict[str, list[Any]] = {field.name: [] for field in schema}
+        self._rows: list[Row] = []
         self._bytes = 0
-        self._hour = ""
+        # Hours since the epoch.
+        self._hour = -1
         # How often an hour came: a clock that steps back makes a second file for it.
-        self._times: Counter[str] = Counter()
+        self._times: Counter[int] = Counter()
         self._writer: Any = None
         self._files: list[tuple[Path, Path]] = []
         self.rows = 0
 
-    def add(self, row: dict[str, Any], payload_bytes: int) -> None:
+    def add(self, ts_ms: int, row: Row, payload_bytes: int) -> None:
         """Take a row; it lies in the hour of its batch."""
-        hour = _hour_of(row["written_at"])
+        hour = min(ts_ms // _HOUR_MS, _HOUR_MAX)
         if hour != self._hour:
             self._end_file()
             self._hour = hour
-        for name, column in self._columns.items():
-            column.append(row.get(name))
+        self._rows.append(row)
         self.rows += 1
         self._bytes += payload_bytes + _ROW_BYTES
-        if self._bytes >= BYTES_MAX or len(self._columns["lsn"]) >= ROWS_MAX:
+        if self._bytes >= BYTES_MAX or len(self._rows) >= ROWS_MAX:
             self._write()
 
     def finish(self) -> list[Path]:
@@ -75,21 +77,21 @@ class Sheet:
                 aside.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        if not self._columns["lsn"]:
+        if not self._rows:
             return
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._begin_file(), self._schema, compression="zstd")
-        arrays = [pa.array(self._columns[field.name], field.type) for field in self._schema]
+        columns = zip(self._schema, zip(*self._rows, strict=True), strict=True)
+        arrays = [pa.array(column, field.type) for field, column in columns]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        for column in self._columns.values():
-            column.clear()
+        self._rows.clear()
         self._bytes = 0
 
     def _begin_file(self) -> Path:
         self._times[self._hour] += 1
         time = self._times[self._hour]
         name = f"{self._name}.parquet" if time == 1 else f"{self._name}.{time}.parquet"
-        folder = self._folder / self._hour
+        folder = self._folder / _folder_of(self._hour)
         folder.mkdir(parents=True, exist_ok=True)
         aside = folder / f".{name}{ASIDE}"
         self._files.append((aside, folder / name))
@@ -108,6 +110,6 @@ class Sheet:
             file.close()
 
 
-def _hour_of(ts_ms: int) -> str:
-    at = datetime.fromtimestamp(min(ts_ms, _TIME_MAX_MS) // 1000, UTC)
+def _folder_of(hour: int) -> str:
+    at = datetime.fromtimestamp(hour * 3_600, UTC)
     return f"date={at:%Y-%m-%d}/hour={at:%H}"
