@@ -103,6 +103,25 @@ def test_what_the_journal_has_no_room_for_waits_for_its_turn(tmp_path):
     assert not [op for op in pair.seen if isinstance(op, Appended) and op.stopped]
 
 
+def test_what_is_under_way_to_the_disk_is_not_confirmed(tmp_path):
+    pair = Pair(tmp_path)
+    pair.lead()
+    pair.carry()
+    rig = pair.rigs["b"]
+    ends = []
+    for value in ("x", "y"):
+        pair.rig.put(value)
+        ends.append(pair.rig.journal.flushed)
+        pair.deliver(*pair.under_way.popleft())
+        # The first write is under way when the second comes.
+        rig.timer.step()
+    while not pair.under_way:
+        assert rig.disk.step()
+    assert [op for _, _, op in pair.under_way] == [Appended("a", 1, ends[0], ends[1])]
+    pair.carry()
+    assert rig.files() == pair.rig.files()
+
+
 def test_what_does_not_fit_stops_the_copy_and_the_master_calls_again(tmp_path):
     pair = Pair(tmp_path)
     pair.lead()

@@ -345,6 +345,27 @@ def test_nobody_leads_a_forgotten_broker_without_having_heard_of_all_who_may_hav
     village(15, story, replicas=1, promotion="auto", insync_min=1, **ACKNOWLEDGED)
 
 
+def test_a_node_that_has_not_read_its_copy_yet_does_not_say_that_it_has_none():
+    async def story(place: Village) -> None:
+        master = await gather(place, 2)
+        await fill(master, range(5))
+        other = place.nodes["b"]
+        master.kill()
+        other.kill()
+        master.fs._folders.clear()
+        # It is linked, and takes its time to start.
+        late = place.nodes["b"] = Villager(place, "b", other.fs, other.options)
+        late.replication = late.make()
+        back = await master.again()
+        await asyncio.sleep(3 * LEASES.lease_s)
+        assert not back.serves()
+        await late.start()
+        await place.until(late.serves)
+        assert late.state() == list(range(5))
+
+    village(26, story, replicas=1, **ACKNOWLEDGED)
+
+
 def test_a_registry_that_steps_back_in_time_is_not_believed():
     async def story(place: Village) -> None:
         master = await gather(place, 3)

@@ -62,14 +62,13 @@ class Villager:
         self.replication: Replication | None = None
         self.bulk_bytes = 0
 
-    async def start(self) -> None:
-        """Run in a process of its own."""
+    def make(self) -> Replication:
+        """Its replication, which has not begun."""
         village = self.village
-        held = [name for name in village.names if self.fs.exists(f"/{name}/lock")]
         coordination = None
         if village.registry is not None:
             coordination = village.registry.open(self.name).coordination
-        self.replication = Replication(
+        return Replication(
             name=self.name,
             options=self.options,
             coordination=coordination,
@@ -79,6 +78,11 @@ class Villager:
             rng=village.simulation.stream(f"election {self.name}"),
             no_election=_elect,
         )
+
+    async def start(self) -> None:
+        """Run in a process of its own."""
+        held = [name for name in self.village.names if self.fs.exists(f"/{name}/lock")]
+        self.replication = self.replication or self.make()
         await self.run(self.replication.start(held))
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:

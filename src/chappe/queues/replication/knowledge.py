@@ -33,6 +33,11 @@ class Knowledge:
         self.seen: int | None = UNSEEN
 
     @property
+    def is_open(self) -> bool:
+        """Whether the copy was read: before that nobody is told that there is little of it."""
+        return self.leading is not None or self.follower is not None
+
+    @property
     def journal_epoch(self) -> int:
         """The epoch of the last batch in this node's copy."""
         if self.leading is not None:

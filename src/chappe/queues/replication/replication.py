@@ -83,7 +83,8 @@ class Replication:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # What each linked node says to be master of.
         self._announced: dict[str, dict[str, int]] = {}
-        self._stopping = False
+        # Before it has begun it knows nothing, and says nothing.
+        self._started = False
         self.masters: dict[str, str] = {}
         self._setting = Setting(
             name=name,
@@ -106,6 +107,7 @@ class Replication:
 
     async def start(self, brokers: Iterable[str] = ()) -> None:
         """Lead or follow the broker of this node, and the others that it has a copy of."""
+        self._started = True
         for broker in dict.fromkeys((self._name, *brokers)):
             self._sit(broker)
         for node in self._peers.linked():
@@ -113,7 +115,7 @@ class Replication:
 
     async def stop(self) -> None:
         """Hand back all leases, and close all journals."""
-        self._stopping = True
+        self._started = False
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -154,7 +156,7 @@ class Replication:
         self._choose()
 
     def _sit(self, broker: str) -> Seat | None:
-        if broker not in self._seats and len(self._seats) < BROKERS_MAX and not self._stopping:
+        if broker not in self._seats and len(self._seats) < BROKERS_MAX and self._started:
             seat = self._seats[broker] = Seat(broker, self._setting)
             task = asyncio.get_running_loop().create_task(seat.run())
             task.add_done_callback(self._check_task)
@@ -239,8 +241,10 @@ class Replication:
 
     def _read_inquire(self, node: str, op: Inquire) -> None:
         seat = self._seats.get(op.broker)
-        nothing = Standing(op.number, op.broker, 0, "", 0, 0, False)
-        self._peers.tell(node, nothing if seat is None else seat.known.standing(op.number))
+        if seat is not None and seat.known.is_open:
+            self._peers.tell(node, seat.known.standing(op.number))
+        elif seat is None and self._started:
+            self._peers.tell(node, Standing(op.number, op.broker, 0, "", 0, 0, False))
 
     def _read_standing(self, node: str, op: Standing) -> None:
         self._inquiries.answered(node, op)
