@@ -87,7 +87,9 @@ def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> N
     assert done.stdout
 
 
-@pytest.mark.parametrize("page", [*PAGES, "ARCHITECTURE.md", "docs/queues.md", "docs/explanation.md"])
+@pytest.mark.parametrize(
+    "page", [*PAGES, "ARCHITECTURE.md", "docs/queues.md", "docs/explanation.md"]
+)
 def test_every_link_leads_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
     for link in links:
