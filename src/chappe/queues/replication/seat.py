@@ -61,6 +61,7 @@ class Seat:
         self._invited: tuple[str, Invite] | None = None
         # Whether its disk failed: nothing is done with it until the node starts again.
         self._failed = False
+        self._said = ""
 
     @property
     def follower(self) -> Follower | None:
@@ -131,7 +132,7 @@ class Seat:
     async def close(self) -> None:
         """Lead or follow no more."""
         if self.leading is not None:
-            await self._cease("this node is going away")
+            await self._cease("this node is going away", expected=True)
         await self._let_go()
 
     async def promote(self, *, force: bool = False) -> None:
@@ -175,9 +176,15 @@ class Seat:
                 await self._lead_alone()
         except (ClusterError, StorageError, OSError, RequestError) as error:
             self.known.reason = str(error)
-            log.warning("broker waits", broker=self.broker, reason=str(error))
+            self._say()
             return RETRY_S
         return LOOK_S
+
+    def _say(self) -> None:
+        """Log why it is not served, once for each reason."""
+        if self.known.reason != self._said:
+            self._said = self.known.reason
+            log.warning("broker waits", broker=self.broker, reason=self._said)
 
     async def _lead_on(self, leading: Leading) -> float:
         trouble = leading.trouble(asyncio.get_running_loop().time())
@@ -246,9 +253,11 @@ class Seat:
             taken = await claimant.stand()
         else:
             taken = await claimant.take(role, found, record)
-        if taken is not None:
-            await self._lead(taken)
-        return RETRY_S if taken is None else 0.0
+        if taken is None:
+            self._say()
+            return RETRY_S
+        await self._lead(taken)
+        return 0.0
 
     async def _lead_alone(self) -> None:
         """Be master without copies."""
@@ -293,16 +302,17 @@ class Seat:
 
     def _serve(self, leading: Leading) -> None:
         leading.serving = True
-        self.known.reason = ""
+        self.known.reason = self._said = ""
         self._s.brokers.on_master(self.broker, leading.journal)
         self._tell_changed()
 
-    async def _cease(self, reason: str) -> None:
+    async def _cease(self, reason: str, *, expected: bool = False) -> None:
         """Be master no more, whatever waits."""
         leading, self.known.leading = self.leading, None
         assert leading is not None
         self.known.reason = reason
-        log.warning("broker ceased", broker=self.broker, epoch=leading.epoch, reason=reason)
+        tell = log.info if expected else log.warning
+        tell("broker ceased", broker=self.broker, epoch=leading.epoch, reason=reason)
         leading.journal.fence(reason)
         self._s.brokers.on_fenced(self.broker, reason)
         await leading.end()
