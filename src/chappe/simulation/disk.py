@@ -52,10 +52,13 @@ class SimDisk:
         self._jobs: deque[tuple[Callable[[], Any], Callable[[Any, OSError | None], None]]] = deque()
         self._ran = False
         self._handle: Any = None
-        self._closed = False
+        self._closed = self._crashed = False
 
     def run(self, job: Callable[[], T], done: Callable[[T | None, OSError | None], None]) -> None:
         """Carry out a job, and tell its result or its OSError; raises Overload."""
+        if self._crashed:
+            # Whoever asks is no more: at the end of a run ghosts have to come to their end, too.
+            return
         if self._closed:
             raise StorageError("the simulated disk is closed")
         if len(self._jobs) >= JOBS_MAX:
@@ -76,7 +79,7 @@ class SimDisk:
 
     def crash(self) -> None:
         """Lose all jobs; the first may be carried out in part, or whole, and nobody told."""
-        self._closed = True
+        self._crashed = True
         if self._handle is not None:
             self._handle.cancel()
         if self._jobs and not self._ran and self._random.random() < 0.7:
@@ -97,6 +100,7 @@ class SimDisk:
         except OSError as raised:
             error = raised
         except PowerCut:
+            self._crashed = True
             self._jobs.clear()
             self._cut()
             return
