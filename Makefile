@@ -3,9 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Debian packages that tests start private servers of; benchmarks need one more.
+# Debian packages that tests start private servers of; benchmarks need more.
 PACKAGES := redis-server zookeeper dnsmasq-base
-BENCH_PACKAGES := mosquitto
+BENCH_PACKAGES := mosquitto rabbitmq-server
 RESULTS := benchmarks/RESULTS.md
 
 .DEFAULT_GOAL := help
@@ -48,7 +48,7 @@ packages: # Servers for the tests: installed when root, named otherwise; RUNLEVE
 	  else echo "please install:$$missing"; exit 1; fi; fi
 
 bench: PACKAGES += $(BENCH_PACKAGES)
-bench: setup packages ## Measure speed and memory beside NATS, Redis and Mosquitto
+bench: setup packages ## Measure speed and memory beside NATS, Redis, Mosquitto and RabbitMQ
 	$(BIN)/python -m benchmarks --write $(RESULTS)
 
 proof: setup ## Run every proof at its full count, resumable; writes benchmarks/PROOF.md
