@@ -217,12 +217,14 @@ async def test_messages_that_come_from_the_node_before_are_kept_as_far_as_there_
 
 
 @on_loop
-async def test_a_record_of_a_later_release_is_as_if_there_were_none() -> None:
+async def test_a_record_of_a_later_release_removes_no_queue_and_defines_no_topic() -> None:
     office = Office()
     await office.ask(Create(id=1, to=JOBS, volatile=True))
+    await office.ask(send(JOBS, 1, id=2))
     for value in (b"\xc1", encode(5), encode({"history": -5})):
         office.hear(JOBS, value)
         office.hear("topic:t", value)
-        assert office.owner() is None
+        assert office.owner() == "node"
+    assert (await office.ask(Fetch(id=3, to=JOBS))).n == 1
     reply = await office.ask(Subscribe(id=1, to="topic:t"))
     assert reply.epoch is None

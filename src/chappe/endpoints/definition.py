@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
+import structlog
 
 from chappe.address import parse_address
 from chappe.endpoints.directory import Directory
@@ -27,6 +28,8 @@ from chappe.queues.options import QueueOptions
 from chappe.queues.record import Stored
 from chappe.queues.storage import Key
 from chappe.wire.ops import Create, Delete, Op, Reply
+
+log = structlog.get_logger()
 
 _TOPIC_FIELDS = TopicOptions.__struct_fields__
 _QUEUE_FIELDS = QueueOptions.__struct_fields__
@@ -97,12 +100,14 @@ class Definitions:
         broker = self._broker(record)
 
         def made(error: RequestError | None) -> None:
+            if error is None:
+                # Also when nobody waits for the answer any more: the queue is there.
+                self._directory.put(*key, _encode(record))
             if session.closed:
                 return
             if error is not None:
                 self._hub.refuse(session, op.id, error)
             else:
-                self._directory.put(*key, _encode(record))
                 queue = broker.queues.get(key)
                 self._answer(session, op.id, None if queue is None else queue.state.lanes)
             self._hub.ensure_tick()
@@ -215,6 +220,10 @@ class Definitions:
     def _queue_changed(self, record: Record) -> None:
         key = (record.app, record.address)
         queue = None if record.value is None else _read(record.value, QueueRecord)
+        if queue is None and record.value is not None:
+            # Made, or changed, by a later release: what is here of it stays.
+            log.warning("queue.unreadable", app=record.app, queue=record.address)
+            return
         if queue is None:
             self._owners.pop(key, None)
             for broker in self._queues.brokers():

@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from chappe.errors import Overload
+from chappe.queues.filter import GROUP_ONLY
 from chappe.queues.record import Done, Registered, Stored
 from chappe.queues.state import GroupState
 from chappe.queues.storage import Found
@@ -66,7 +67,11 @@ class Awaited:
         """Who of them is waited for already, and whom nobody knows."""
         groups = self._queue.state.groups
         awaited = [name for name in names if name in groups and groups[name].expected]
-        strangers = [name for name in dict.fromkeys(names) if name not in groups]
+        strangers = [
+            name
+            for name in dict.fromkeys(names)
+            if name not in groups and not name.startswith(GROUP_ONLY)
+        ]
         if strangers:
             known = {name for group in groups.values() for name in group.consumers}
             strangers = [name for name in strangers if name not in known]
@@ -115,8 +120,9 @@ class Awaited:
             group = queue.state.groups.get(name)
             if queue.closed or group is None or not group.expected:
                 return
-            if found.error is not None:
-                queue.unreadable(found.error)
+            if found.error is not None or found.upto < seq:
+                if found.error is not None:
+                    queue.unreadable(found.error)
                 heappush(self._heap, (queue.now_ms + _AGAIN_MS, name, lane, seq))
                 self._set()
                 return

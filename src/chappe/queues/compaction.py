@@ -24,8 +24,7 @@ def live(state: QueueState, lane: int, among: range) -> list[int] | None:
     needed: set[int] = set()
     groups = list(state.readers())
     last = min(among.stop - 1, state.heads.get(lane, 0))
-    marks = [group.at(lane).mark for group in groups] or [0]
-    fresh = last - max(among.start - 1, min(marks))
+    fresh = last - max(among.start - 1, state.begun(lane))
     if fresh > MOVES_MAX:
         return None
     needed.update(range(last - fresh + 1, last + 1))

@@ -97,8 +97,9 @@ class Delays:
             if queue.closed or seq not in queue.state.delayed:
                 return
             self._leaving.discard(seq)
-            if found.error is not None:
-                queue.unreadable(found.error)
+            if found.error is not None or found.upto < seq:
+                if found.error is not None:
+                    queue.unreadable(found.error)
                 self._later(seq)
                 return
             try:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from chappe.queues.record import Stored
 from chappe.queues.state import GroupState
 
+# Before the name of a group: it is meant itself, not others with a consumer of that name. No name
+# begins so.
+GROUP_ONLY = "="
+
 
 def wants(group: GroupState, message: Stored) -> bool:
     """Whether a message is for a group: it is named or nobody is, one of its tags is among the
     message's, and all headers it asks for are as it asks."""
-    names = message.consumers
-    if names is not None and group.name not in names and group.consumers.keys().isdisjoint(names):
+    if message.consumers is not None and not _named(group, message.consumers):
         return False
     if group.tags is not None and not any(tag in group.tags for tag in message.tags or ()):
         return False
@@ -18,6 +21,14 @@ def wants(group: GroupState, message: Stored) -> bool:
         headers = message.headers or {}
         return all(headers.get(name) == value for name, value in group.headers.items())
     return True
+
+
+def _named(group: GroupState, names: list[str]) -> bool:
+    return (
+        group.name in names
+        or GROUP_ONLY + group.name in names
+        or not group.consumers.keys().isdisjoint(names)
+    )
 
 
 def describe(tags: list[str] | None, headers: dict[str, str] | None) -> str:

@@ -45,6 +45,8 @@ class Group:
         # Whose turn it is among the lanes.
         self._ring: deque[Reader] = deque()
         self._returned: list[Item] = []
+        # Those of before a start for which an attempt is being written down.
+        self._noting: dict[Item, None] = {}
         # What waits for the time of its next try.
         self._resting: dict[Item, None] = {}
         self._keys: dict[object, deque[Item]] = {}
@@ -159,6 +161,7 @@ class Group:
         if self.closed:
             return
         if item.attempts >= self.queue.state.options.attempts_max:
+            self._noting.pop(item, None)
             self._bury(item, "attempts")
             return
         tried = Tried(record.queue, record.lane, self.state.name, record.seq, item.attempts + 1)
@@ -166,6 +169,7 @@ class Group:
         self.queue.after(lambda: self._ready(item))
 
     def _ready(self, item: Item) -> None:
+        self._noting.pop(item, None)
         if not self.closed:
             heappush(self._returned, item)
             self.hand_out_soon()
@@ -336,7 +340,7 @@ class Group:
 
     def _fresh(self, reader: Reader, now: float) -> Item | None:
         options = self.queue.state.options
-        while (record := reader.take()) is not None:
+        while not self._sated(reader) and (record := reader.take()) is not None:
             key = self._key(record)
             item = Item(self, record, reader.attempts_of(record.seq), key)
             reader.in_hand += 1
@@ -351,8 +355,20 @@ class Group:
             elif reader.is_noted(record.seq):
                 return item
             else:
+                self._noting[item] = None
                 self.try_again(item)
         return None
+
+    def _sated(self, reader: Reader) -> bool:
+        """Whether attempts are being written down for as many messages as are wanted: one that is
+        handed to nobody must not have an attempt counted."""
+        if not self._noting or reader.noted_next:
+            return False
+        wanted = sum(
+            taker.wanted if isinstance(taker, Fetching) else taker.credit - taker.committed
+            for taker in self._line
+        )
+        return len(self._noting) >= wanted
 
     def _key(self, record: Stored) -> object:
         if self.queue.state.options.ordered:
@@ -415,6 +431,10 @@ class Group:
     def _lend(self, item: Item, consumer: Consumer, now: float) -> bool:
         """Hand a message to a consumer; if it has no room the message is the next one's again."""
         loans, message = self.queue.loans, item.record.id
+        if message in consumer.unacked:
+            # A dead letter of another group, sent again while this consumer has the message itself.
+            heappush(self._returned, item)
+            return False
         item.consumer = consumer
         item.deadline = loans.deadlines.add(now + self.queue.state.options.ack_timeout_s, item)
         consumer.unacked[message] = loans.lent[consumer.session, message] = item

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chappe.errors import BadRequest, Overload, RequestError
+from chappe.queues.filter import GROUP_ONLY
 from chappe.queues.record import DEAD_GROUP, DEAD_LANE, DELAY_LANE, Stored
 from chappe.queues.storage import Found
 
@@ -126,10 +127,12 @@ def view(message: Stored) -> dict[str, Any]:
         "from": message.sender,
         "type": message.type,
     }
-    for name in ("key", "headers", "tags", "num", "consumers", "producer", "due_ms"):
+    for name in ("key", "headers", "tags", "num", "producer", "due_ms"):
         value = getattr(message, name)
         if value is not None:
             shown[name] = value
+    if message.consumers is not None:
+        shown["consumers"] = [name.removeprefix(GROUP_ONLY) for name in message.consumers]
     if message.producer_seq is not None and message.producer is not None:
         shown["producer_seq"] = message.producer_seq
     if message.death is not None:

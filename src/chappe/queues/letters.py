@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chappe.errors import BadRequest, Overload, RequestError
+from chappe.queues.filter import GROUP_ONLY
 from chappe.queues.record import DEAD_GROUP, DEAD_LANE, Death, Done, Stored
 from chappe.queues.state import ranges_of
 from chappe.queues.storage import Found
@@ -76,8 +77,11 @@ class Letters:
     def _again(self, letter: Stored) -> None:
         assert letter.death is not None
         group, consumers = letter.death.group, letter.consumers
+        known = self._queue.state.groups.get(group)
         # A group that was given up meanwhile must not be waited for, one that was named is.
-        if group in self._queue.state.groups or group in (consumers or ()):
+        if known is not None and not known.expected:
+            consumers = [GROUP_ONLY + group]
+        elif known is not None or group in (consumers or ()):
             consumers = [group]
         self._queue.deliver(
             msgspec.structs.replace(

@@ -171,10 +171,18 @@ class LocalStorage:
             self._states[number] = QueueState(number, *key, options)
             self._numbers[key] = number
             opened(QueueState(number, *key, options), None)
-        elif self._journal.failed is not None:
-            opened(None, Overload(self._journal.failed))
         else:
-            opened(self._states[number].copy(), None)
+            # What is under way may still fail, and cannot be read before it is there.
+            self._follow(lambda error: self._opened(number, opened))
+
+    def _opened(
+        self, number: int, opened: Callable[[QueueState | None, RequestError | None], None]
+    ) -> None:
+        state = self._states.get(number)
+        if self._journal.failed is not None or state is None:
+            opened(None, Overload(self._journal.failed or "it was removed"))
+        else:
+            opened(state.copy(), None)
 
     def check(self, *, freeing: bool = False) -> None:
         try:

@@ -218,8 +218,21 @@ class Queues:
         """Give a session what there is, or let it wait; raises RequestError."""
         check_range("n", op.n, 1, self.limits.unacked_max)
         check_range("wait_ms", op.wait_ms, 0, self.limits.wait_ms_max)
-        group, _ = self._group(session, op, "fetch from")
-        group.fetch(session, op.id, op.n, op.wait_ms / 1000, self._loop.time())
+        group, changed = self._group(session, op, "fetch from")
+
+        def begin() -> None:
+            if session.closed or group.closed:
+                return
+            try:
+                group.fetch(session, op.id, op.n, op.wait_ms / 1000, self._loop.time())
+            except RequestError as error:
+                self._hub.refuse(session, op.id, error)
+            self._hub.ensure_tick()
+
+        if changed:
+            group.queue.after(begin, self._refuser(session, op))
+        else:
+            group.fetch(session, op.id, op.n, op.wait_ms / 1000, self._loop.time())
         self._settle()
 
     def consume(self, session: Session, op: Consume) -> None:

@@ -57,7 +57,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     await_s: float = 86_400.0
     # One message per lane each round; 0: at once (Q6).
     push_interval_s: float = 0.0
-    # After so long a message that nobody took is a dead letter; 0: never.
+    # A message that is older when its turn comes is a dead letter instead; 0: never.
     expire_s: float = 0.0
 
     def __post_init__(self) -> None:

@@ -239,8 +239,10 @@ class Queue:
                 for at in range(0, len(ranges), 2)
                 for seq in range(ranges[at], ranges[at + 1] + 1)
             ]
-            if len(readers) > 1:
+            if len(readers) != 1 or readers[0].name != record.group:
                 seqs = [s for s in seqs if all(one.at(lane).is_done(s) for one in readers)]
+            if not readers:
+                continue  # whoever comes first begins where this one ended
             if seqs:
                 self.storage.discard(self.state, lane, seqs)
 

@@ -111,6 +111,11 @@ class Reader:
         """How often a message may have been handed out before."""
         return self.progress.attempts.get(seq, 1) if seq <= self._begun else 0
 
+    @property
+    def noted_next(self) -> bool:
+        """Whether the next message, if it is there, can be handed out as it is."""
+        return not self._window or self.is_noted(self._window[0].seq)
+
     def is_noted(self, seq: int) -> bool:
         """Whether the mark tells of the next attempt; else it is to be written down first."""
         return seq > self._begun

@@ -179,6 +179,11 @@ class QueueState:
         low = min((group.at(lane).low for group in self.readers()), default=self.heads[lane])
         return low if self._there() else min(low, self.floors.get(lane, 0))
 
+    def begun(self, lane: int) -> int:
+        """What is beyond is still to be begun, by one of the groups or by whoever comes first."""
+        marks = [group.at(lane).mark for group in self._there()]
+        return min(marks, default=self.floors.get(lane, 0))
+
     def _there(self) -> list[GroupState]:
         """The groups that take messages and are not only expected."""
         return [group for group in self.readers() if not group.expected]
