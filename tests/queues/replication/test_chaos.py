@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from random import Random
 from typing import Any
 
@@ -12,6 +13,8 @@ from chappe.simulation.simulation import seeds
 from tests.queues.replication.village import Village, Villager, village
 
 ROUNDS = 12
+# A few in every run, many for the proof.
+PROOF = os.environ.get("CHAPPE_PROOF") == "full"
 
 
 class Chaos:
@@ -61,7 +64,7 @@ class Chaos:
     async def _break(self) -> None:
         node = self.place.nodes[self.random.choice("abc")]
         fault = self.random.choice(
-            ["kill", "power", "stop", "isolate", "cut", "unregister", "heal", "heal"]
+            ["kill", "power", "stop", "isolate", "cut", "unregister", "forget", "heal", "heal"]
         )
         loop: Any = asyncio.get_running_loop()
         if fault in ("kill", "power") and not node.gone:
@@ -74,6 +77,8 @@ class Chaos:
             self.place.cut(node.name, self.random.choice([n for n in "abc" if n != node.name]))
         elif fault == "unregister" and self.place.registry is not None:
             self.place.registry.cut(node.name)
+        elif fault == "forget" and self.place.registry is not None:
+            self.place.registry.forget()
         else:
             await self._heal()
 
@@ -97,7 +102,7 @@ async def settle(place: Village) -> Villager:
     return await place.master()
 
 
-@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.parametrize("seed", seeds(300 if PROOF else 12))
 def test_nothing_acknowledged_is_lost(seed: int):
     async def story(place: Village) -> None:
         chaos = Chaos(place, place.simulation.stream("chaos"))
