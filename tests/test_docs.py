@@ -184,7 +184,7 @@ def test_every_error_is_in_the_reference(code: ErrorCode) -> None:
     assert f"| `{code.value}` |" in REFERENCE
 
 
-SECTIONS = {
+SECTIONS: dict[str, type[msgspec.Struct]] = {
     "access": Access,
     "hub": HubOptions,
     "http": HttpOptions,
