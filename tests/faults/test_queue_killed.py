@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from chappe.client import Client, DelayedProducer, connect
-from chappe.errors import ConnectionClosed, RequestError, Unreachable
+from chappe.errors import ConnectionClosed, RequestError
 
 from .figures import FULL, tell
 from .trio import OPTIONS, ClusterNode, story
@@ -73,15 +73,13 @@ class Late:
             return
         sent.outcome, sent.answered, sent.id = "ok", time.monotonic(), receipt.message
         if delay_s > 0.2 and self._rng.random() < 0.5:
-            self.cancelled[number] = None
+            self.cancelled[number], sent.outcome = None, "cancelled"
             try:
                 self.cancelled[number] = await producer.cancel(receipt)
-            except Unreachable:
-                self.cancelled[number] = False
             except (RequestError, ConnectionClosed):
-                pass
-            if self.cancelled[number] is not False:
-                sent.outcome = "cancelled"
+                return
+            if not self.cancelled[number]:
+                sent.outcome = "ok"
 
     def holds(self) -> None:
         """Nothing came before it was due, or after it was taken back."""

@@ -121,6 +121,10 @@ class Work:
         except AssertionError as error:
             raise AssertionError(f"{error}; {self.figures()} {self.refusals}") from error
 
+    def consumer_at(self, at: int) -> Client:
+        """One of those who take."""
+        return self._consumers[at]
+
     def recovery_s(self, fault: float) -> float | None:
         """How long after a fault a message was stored that was sent after it."""
         times = [
@@ -178,15 +182,21 @@ class Work:
     async def drained(self, admin: Client) -> None:
         """Wait until all that was stored is done with, or dead."""
         await self.stop()
+        seen: Any = None
 
         async def empty() -> bool:
+            nonlocal seen
             try:
-                figures = await admin.inspect(self.queue)
+                seen = figures = await admin.inspect(self.queue)
                 return bool(figures["depth"] == figures["delayed"] == 0)
-            except RequestError:
+            except RequestError as error:
+                seen = error
                 return False
 
-        await until(empty, f"{self.queue} is empty")
+        try:
+            await until(empty, f"{self.queue} is empty")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {seen} {self.figures()}") from error
 
     async def holds(self, admin: Client, *, strays: frozenset[Client] = frozenset()) -> None:
         """See that what was promised is so, now that all is drained.

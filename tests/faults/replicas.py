@@ -1,0 +1,119 @@
+"""Three real nodes that have copies of each other's queues, to be killed, paused and cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+from chappe.client import Client, connect
+from tests.servers import RedisServer, ZooKeeperServer, free_port
+
+from .process import Api
+from .relay import Network
+from .trio import CONFIG, LEASE_S, OPTIONS, ClusterNode, until
+
+NAMES = ("n0", "n1", "n2")
+# The broker whose queue is at work: the first node is its master to begin with.
+BROKER = "n0"
+REPLICATION = """
+[replication]
+replicas = 2
+mode = "acknowledged"
+promotion = "auto"
+timeout_s = 2.0
+[journal]
+segment_bytes = 262144
+batch_bytes_max = 1048576
+allocate_bytes = 65536
+"""
+# Longer than a lease: whoever was paused for so long is master no more.
+PAUSE_S = LEASE_S + 3.0
+
+
+class Replicas:
+    """Three nodes, a network between them that can be cut, and a registry behind it."""
+
+    def __init__(self, folder: Path, registry: RedisServer | ZooKeeperServer) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.registry = registry
+        self.network = Network()
+        secret = folder / "secret"
+        secret.write_text("a secret that only these three nodes know\n")
+
+        def start(at: int) -> ClusterNode:
+            name, port = NAMES[at], free_port()
+            host = f"127.0.1.{at + 1}"
+            self.network.relay((host, port), ("127.0.0.1", port), name)
+            to = self.network.relay(("127.0.0.1", 0), ("127.0.0.1", registry.port))
+            url = registry.url.replace(f":{registry.port}", f":{to[1]}")
+            options = CONFIG.format(registry=url, name=name, secret=secret)
+            options = options.replace("port = 0", f'port = {port}\nadvertise = "{host}"', 1)
+            return ClusterNode(folder / name, options + REPLICATION)
+
+        try:
+            with ThreadPoolExecutor(3) as pool:
+                self.nodes = list(pool.map(start, range(3)))
+        except AssertionError:
+            self.network.close()
+            raise
+        for name, node in zip(NAMES, self.nodes, strict=True):
+            self.network.pid_of[name] = lambda node=node: node._process.pid  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """Drain all that run, and see that they end well."""
+        try:
+            with ThreadPoolExecutor(3) as pool:
+                list(pool.map(ClusterNode.stop, self.nodes))
+        finally:
+            for node in self.nodes:
+                if node._process.returncode is None:
+                    node._process.send_signal(signal.SIGCONT)
+                    node.kill()
+            self.network.close()
+
+    async def client(self, at: int, name: str) -> Client:
+        """Somebody who knows one node only, and stays with it."""
+        return await connect(self.nodes[at].url, as_=f"user:{name}", options=OPTIONS)
+
+    async def master(self, *, but: int | None = None) -> int:
+        """Which node serves the broker, once there is one."""
+        found: list[int] = []
+
+        async def known() -> bool:
+            others = [at for at in range(3) if at != but]
+            serving = await asyncio.gather(*(asyncio.to_thread(self._serves, at) for at in others))
+            found[:] = [at for at, serves in zip(others, serving, strict=True) if serves]
+            return len(found) == 1
+
+        await until(known, f"one node is the master of {BROKER}")
+        return found[0]
+
+    def _serves(self, at: int) -> bool:
+        try:
+            with closing(Api(self.nodes[at], timeout_s=5)) as api:
+                _, body = api.request("GET", "/metrics")
+        except OSError:
+            return False
+        return f'chappe_journal_failed{{broker="{BROKER}"}}' in body.decode()
+
+    async def in_sync(self) -> None:
+        """Wait until every node has all of the log again."""
+        await until(lambda: asyncio.to_thread(self._whole), "all copies are in sync again")
+
+    def _whole(self) -> bool:
+        ends = {self._end(node) for node in self.nodes}
+        return len(ends) == 1 and None not in ends
+
+    def _end(self, node: ClusterNode) -> tuple[str, bytes] | None:
+        """The last segment of a copy, without room that was taken ahead."""
+        logs = sorted((node.data / "journals" / BROKER).glob("*.log"))
+        return (logs[-1].name, logs[-1].read_bytes().rstrip(b"\0")) if logs else None
+
+    async def kill(self, at: int) -> None:
+        self.nodes[at].kill()
+
+    async def start(self, at: int) -> None:
+        await asyncio.to_thread(self.nodes[at].start)

@@ -1,0 +1,162 @@
+"""Masters of replicated queues are killed, paused and cut off (Q10).
+
+Each node has clients of its own that know no other: they are still there when their node is a
+master that others have replaced, and what it would take from them then would be lost, or come
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from chappe.client import Client
+from tests.servers import RedisServer, ZooKeeperServer
+
+from .figures import FULL, percentiles, tell
+from .replicas import PAUSE_S, Replicas
+from .stories import queue_known
+from .trio import story, until
+from .work import QUEUE, Work
+
+pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
+
+RUNS = 50 if FULL else 1
+LIMIT_S = 3_500.0 if FULL else 110.0
+# Does something to the node that is master, and returns how to undo it.
+Fault = Callable[[Replicas, int], Awaitable[Callable[[], Awaitable[None]]]]
+
+
+@pytest.fixture(scope="module", params=[RedisServer], ids=["redis"])
+def replicas(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Replicas]:
+    registry: RedisServer | ZooKeeperServer = request.param(tmp_path_factory.mktemp("registry"))
+    try:
+        replicas = Replicas(tmp_path_factory.mktemp("replicas"), registry)
+        yield replicas
+        replicas.stop()
+    finally:
+        registry.kill()
+
+
+@asynccontextmanager
+async def at_work(replicas: Replicas, name: str) -> AsyncIterator[tuple[Work, list[Client]]]:
+    """A queue of its own, with a producer and a consumer on each node."""
+    queue = f"{QUEUE}-{name}"
+    async with AsyncExitStack() as stack:
+        people = [
+            [await replicas.client(at, f"{name}-{who}{at}") for at in range(3)]
+            for who in ("producer", "consumer", "admin")
+        ]
+        for client in [one for some in people for one in some]:
+            stack.push_async_callback(client.close)
+        producers, consumers, admins = people
+        await admins[await replicas.master()].create(queue, lanes=2, retry_s=0.05)
+        await until(lambda: queue_known(queue, *admins), "all nodes know the queue")
+        work = Work(producers, consumers, queue=queue, name=name)
+        stack.push_async_callback(work.close)
+        await work.start()
+        await work.goes_on(30)
+        yield work, admins
+
+
+async def suffers(replicas: Replicas, name: str, fault: Fault, before: Callable[[], None]) -> None:
+    """Let the master suffer again and again, and see that nothing is lost."""
+    times_s: list[float] = []
+    async with at_work(replicas, name) as (work, admins):
+        strays: set[Client] = set()
+        for run in range(RUNS):
+            if run % 5 == 4:
+                await asyncio.to_thread(before)
+                await work.goes_on(30)
+            master = await replicas.master()
+            work.taking.clear()
+            await work.goes_on(20)
+            if run % 2:
+                work.taking.set()
+            began = time.monotonic()
+            undo = await fault(replicas, master)
+            work.taking.set()
+            await replicas.master(but=master)
+            await work.goes_on(10)
+            times_s.append(work.recovery_s(began) or 0.0)
+            await undo()
+            strays.add(work.consumer_at(master))
+            await work.goes_on(30)
+            await replicas.master()
+        await work.drained(admins[0])
+        await work.holds(admins[0], strays=frozenset(strays))
+        await replicas.in_sync()
+        tell(
+            f"master {name}, acknowledged replication",
+            runs=RUNS,
+            lost=0,
+            **percentiles("recovery", times_s),
+            **work.figures(),
+            strays=len(work.again()),
+        )
+
+
+async def kill(replicas: Replicas, master: int) -> Callable[[], Awaitable[None]]:
+    await replicas.kill(master)
+    return lambda: replicas.start(master)
+
+
+async def pause(replicas: Replicas, master: int) -> Callable[[], Awaitable[None]]:
+    replicas.nodes[master].hold()
+    woken = asyncio.get_running_loop().time() + PAUSE_S
+
+    async def resume() -> None:
+        await asyncio.sleep(max(0.0, woken - asyncio.get_running_loop().time()))
+        replicas.nodes[master].resume()
+
+    return resume
+
+
+async def cut(replicas: Replicas, master: int) -> Callable[[], Awaitable[None]]:
+    await asyncio.to_thread(replicas.network.cut, f"n{master}")
+    return lambda: asyncio.to_thread(replicas.network.heal)
+
+
+def restart_empty(replicas: Replicas) -> Callable[[], None]:
+    """A registry that has forgotten everything."""
+
+    def restart() -> None:
+        assert isinstance(replicas.registry, RedisServer)
+        replicas.registry.restart(empty=True)
+
+    return restart
+
+
+def test_nothing_acknowledged_is_lost_when_a_master_is_killed(replicas: Replicas) -> None:
+    story(suffers, replicas, "killed", kill, restart_empty(replicas), limit_s=LIMIT_S)
+
+
+def test_a_master_that_was_paused_takes_nothing_any_more(replicas: Replicas) -> None:
+    story(suffers, replicas, "paused", pause, restart_empty(replicas), limit_s=LIMIT_S)
+
+
+def test_a_master_that_was_cut_off_takes_nothing_any_more(replicas: Replicas) -> None:
+    story(suffers, replicas, "cut", cut, restart_empty(replicas), limit_s=LIMIT_S)
+
+
+def test_queues_go_on_after_a_registry_has_forgotten_them(replicas: Replicas) -> None:
+    async def run() -> None:
+        async with at_work(replicas, "forgotten") as (work, admins):
+            await asyncio.to_thread(restart_empty(replicas))
+            await work.goes_on(30)
+            master = await replicas.master()
+            # Forgotten, and its master dead: nobody knows who has all, so all wait for it.
+            await asyncio.to_thread(restart_empty(replicas))
+            await replicas.kill(master)
+            await replicas.start(master)
+            await work.goes_on(30)
+            await work.drained(admins[0])
+            await work.holds(admins[0])
+
+    story(run, limit_s=LIMIT_S)
