@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from chappe.cluster.handover import Handover
 from chappe.errors import Unreachable
 from chappe.queues.record import encode_record
@@ -80,7 +82,8 @@ async def test_what_there_is_no_room_for_is_counted() -> None:
     broker = b.application.queues.volatile
     message = broker.give_up((APP, queue), Unreachable("moved"))[0]
     made(hamlet, "b", queue, 1, depth_max=3)
-    hamlet.forge("a", "b", Handed(APP, [(queue, encode_record(message))] * 4))
+    copies = [msgspec.structs.replace(message, id=message.id + n) for n in range(4)]
+    hamlet.forge("a", "b", Handed(APP, [(queue, encode_record(one)) for one in copies]))
     hamlet.settle()
     assert b.recorder.drops["queue_moved"] == 2
     assert len(taken(hamlet, b.user("worker"), queue)) == 3
