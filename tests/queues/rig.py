@@ -173,7 +173,7 @@ class HeldStorage:
                 )
         return found
 
-    def check(self, *, freeing: bool = False) -> None:
+    def check(self, size: int = 0, *, freeing: bool = False) -> None:
         if self.full or (self.short and not freeing):
             raise Overload("the disk is full")
 

@@ -127,12 +127,18 @@ class Application:
             at_home = self._at_home(kind, handler)
 
             def carry_out(session: Session, op: Create | Delete) -> None:
-                known = self.definitions.owner_of(session.app.name, op.to) is not None
-                (at_home if known else handler)(session, op)
+                (at_home if self._is_placed(session.app.name, op) else handler)(session, op)
 
             return carry_out
 
         return {kind: placed(kind, handler) for kind, handler in handlers.items()}
+
+    def _is_placed(self, app: str, op: Create | Delete) -> bool:
+        """Whether what is made or removed has a place: a queue that was made, or one that is to be
+        durable. That is made where its name says: two who make it at once must not make two."""
+        if self.definitions.owner_of(app, op.to) is not None:
+            return True
+        return isinstance(op, Create) and op.to.startswith("queue:") and not op.volatile
 
     def _at_either(self, handler: Handler) -> Handler:
         """Carry a cancel out where its queue lives, or where its message was taken."""

@@ -209,7 +209,11 @@ class Definitions:
         """Tell of queues that were found in a journal."""
         for (app, address), queue in broker.queues.items():
             known = self._owners.get((app, address))
-            if known is None or known.broker != broker.name:
+            if known is not None and known.broker != broker.name:
+                log.error(
+                    "queue.twice", app=app, queue=address, here=broker.name, there=known.broker
+                )
+            elif known is None:
                 record = QueueRecord(self.node, queue.state.options, broker.name)
                 self._directory.put(app, address, _encode(record))
 

@@ -194,9 +194,9 @@ class Journal:
         self._flushing.add(records, size, done)
         return self.end
 
-    def check(self, *, freeing: bool = False) -> None:
-        """Raise Overload when nothing can be appended now."""
-        self._check_room(0, freeing=freeing)
+    def check(self, size: int = 0, *, freeing: bool = False) -> None:
+        """Raise Overload when so many bytes cannot be appended now."""
+        self._check_room(size, freeing=freeing)
 
     def flush_soon(self) -> None:
         """Write what waits in the loop's next turn, or when the write under way is over."""

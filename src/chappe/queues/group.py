@@ -86,6 +86,10 @@ class Group:
         """Who is pushed messages, and up to how many."""
         return [(session, one.credit) for session, one in self._consumers.items() if one.credit]
 
+    def sessions(self) -> list[Session]:
+        """Who takes messages, or has."""
+        return list(self._consumers)
+
     def offer(self, message: Stored) -> None:
         """A message was stored."""
         self._readers[message.lane].offer(message)
@@ -344,6 +348,7 @@ class Group:
             key = self._key(record)
             item = Item(self, record, reader.attempts_of(record.seq), key)
             reader.in_hand += 1
+            reader.in_hand_bytes += len(record.payload)
             if key is not None:
                 waiting = self._keys.get(key)
                 if waiting is not None:
@@ -379,6 +384,7 @@ class Group:
         """A message has left the group's hands: the next of its key may go."""
         reader = self._readers[item.record.lane]
         reader.in_hand -= 1
+        reader.in_hand_bytes -= len(item.record.payload)
         if item.key is None or self.closed:
             return
         waiting = self._keys[item.key]

@@ -106,7 +106,7 @@ class Letters:
         def got(found: Found) -> None:
             nonlocal count
             if queue.closed or found.error is not None:
-                refused(BadRequest("message: the dead letters cannot be read now"))
+                refused(Overload("the dead letters cannot be read now"))
                 return
             here = [one for one in found.messages if one.seq in self._open and one.seq <= last]
             chosen = [one for one in here if wanted is None or one.id in wanted]

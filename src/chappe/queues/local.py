@@ -49,6 +49,10 @@ _DECODED_MAX = 32
 _TRIM_EVERY = 10_000
 # What lets messages go, or lets somebody take them: a full journal has room for that.
 _FREEING = (Done, Tried, Registered, Unregistered)
+# What a record has besides its payload, and more.
+_RECORD_BYTES = 20 * 1024
+# One read brings about so much, and one message at least.
+_READ_BYTES = 1024 * 1024
 # Segments that may stay before anything is moved out of the oldest.
 _SEGMENTS_KEPT = 4
 
@@ -84,6 +88,8 @@ class LocalStorage:
         self._moving = 0
         self._moved_bytes = 0
         self._opened_at = 0
+        # What was let through since the last commit, and will be in the next.
+        self._promised = 0
         # Who is told together with the commit that was begun last; None when all have ended.
         self._followers: list[Committed] | None = None
 
@@ -184,16 +190,19 @@ class LocalStorage:
         else:
             opened(state.copy(), None)
 
-    def check(self, *, freeing: bool = False) -> None:
+    def check(self, size: int = 0, *, freeing: bool = False) -> None:
+        size = size and size + _RECORD_BYTES
         try:
-            self._journal.check(freeing=freeing)
+            self._journal.check(self._promised + size, freeing=freeing)
         except Overload:
             if self._passed:
                 # Perhaps what was done with since is in the way.
                 self._trim()
             raise
+        self._promised += size
 
     def commit(self, state: QueueState, records: Sequence[Record], done: Committed) -> None:
+        self._promised = 0
         if not records:
             self._follow(done)
             return
@@ -351,6 +360,7 @@ class _Read:
     __slots__ = (
         "_answered",
         "_at",
+        "_bytes",
         "_following",
         "_found",
         "_got",
@@ -384,6 +394,7 @@ class _Read:
         self._got = got
         self._head = storage.head(number, lane)
         self._found: list[Stored] = []
+        self._bytes = 0
         # The message to find next; the batch that should have it, and the first one behind that.
         self._next = seq
         self._at = 0
@@ -428,7 +439,7 @@ class _Read:
             return
         else:
             log.error("messages damaged", segment=batch.segment, offset=batch.offset)
-        if len(self._found) >= self._n:
+        if len(self._found) >= self._n or self._bytes >= _READ_BYTES:
             self._end(self._found[-1].seq)
         elif self._following is None:
             self._end(self._head)
@@ -439,7 +450,9 @@ class _Read:
     def _pick(self, batch: Batch, following: int | None) -> None:
         """Take what is wanted of a batch; what was moved there lies among others."""
         for record in self._storage.records_at(batch):
-            if record.queue != self._number or len(self._found) >= self._n:
+            if self._bytes >= _READ_BYTES or len(self._found) >= self._n:
+                return
+            if record.queue != self._number:
                 continue
             if not isinstance(record, Stored | Moved) or record.lane != self._lane:
                 continue
@@ -448,6 +461,7 @@ class _Read:
                 message = stored_in(record)
                 if message is not None:
                     self._found.append(message)
+                    self._bytes += len(message.payload)
 
     def _end(self, upto: int) -> None:
         self._got(Found(self._found, max(upto, self._seq - 1)))

@@ -38,7 +38,7 @@ class MemoryStorage:
     def known(self) -> list[QueueState]:
         return []
 
-    def check(self, *, freeing: bool = False) -> None:
+    def check(self, size: int = 0, *, freeing: bool = False) -> None:
         """There is room: the queue itself looks after it."""
 
     def commit(self, state: QueueState, records: Sequence[Record], done: Committed) -> None:

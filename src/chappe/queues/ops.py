@@ -315,7 +315,8 @@ class Queues:
         known = queue.state.groups.get(group)
         names = [op.name] if op.name or known is None else list(known.consumers)
         holders = [queue.holders[name] for name in names if name in queue.holders]
-        if any(holder is not session and not holder.closed for holder in holders):
+        taking = [] if op.name or group not in queue.groups else queue.groups[group].sessions()
+        if any(one is not session and not one.closed for one in (*holders, *taking)):
             permit(session.grant.administer, "unregister others from", op.to)
         for one in queue.unregister(group, op.name):
             self._visited.get(one, {}).get(queue, set()).discard(group)

@@ -105,6 +105,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     consumers_max: int = 10_000
     # What one group has in hand of one lane: lent, waiting for another try, or behind its key.
     open_max: int = 10_000
+    open_bytes: int = 64 * 1024 * 1024
     # What is read ahead for one group and lane.
     ahead_messages: int = 1_000
     ahead_bytes: int = 1024 * 1024

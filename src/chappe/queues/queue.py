@@ -274,8 +274,8 @@ class Queue:
         if known is not None:
             self.after(lambda: told(known), refused)
             return
-        self.storage.check()
         self._check_room(len(message.payload))
+        self.storage.check(len(message.payload))
         if message.consumers is None and self.state.options.consumers is not None:
             message.consumers = self.state.options.consumers
         if message.due_ms is not None:
@@ -389,6 +389,9 @@ class Queue:
             raise Overload(f"group {name!r} has {self.limits.consumers_max} consumers already")
         # Somebody has to take what fills a disk.
         self.storage.check(freeing=True)
+        if new and known is None and name and not self.groups and self.state.depth():
+            # What waits for whoever comes first must not go because this one does not want it.
+            self.register("", "", None, None)
         now_ms = self.keeper.now_ms
         number = self.state.number
         self.add(Registered(number, name, consumer, tags, headers, now_ms, expected=False, new=new))
@@ -417,6 +420,8 @@ class Queue:
         left = not consumer or (consumer == name and not known.consumers)
         if not left:
             return []
+        for one in known.consumers:
+            self.holders.pop(one, None)
         self.drop_group(name)
         group = self.groups.pop(name, None)
         error = BadRequest(f"group: {name!r} was given up")

@@ -35,6 +35,7 @@ class Reader:
         "ahead",
         "granted",
         "in_hand",
+        "in_hand_bytes",
         "lane",
         "progress",
         "ready_at",
@@ -54,6 +55,7 @@ class Reader:
         self.granted = self.progress.mark
         # Messages that are lent, wait for another try, or wait behind their key.
         self.in_hand = 0
+        self.in_hand_bytes = 0
         # With a push interval: when the next message may be pushed.
         self.ready_at = 0.0
 
@@ -74,7 +76,7 @@ class Reader:
     def take(self) -> Stored | None:
         """The next message that the group wants; None when there is none, or not yet."""
         window, group = self._window, self._group
-        if self.in_hand >= group.queue.limits.open_max:
+        if self._full:
             return None
         while True:
             if not window:
@@ -92,6 +94,12 @@ class Reader:
             group.skip(self.lane, message.seq, len(message.payload))
 
     @property
+    def _full(self) -> bool:
+        """Whether the group has as much in hand as it may."""
+        limits = self._group.queue.limits
+        return self.in_hand >= limits.open_max or self.in_hand_bytes >= limits.open_bytes
+
+    @property
     def more(self) -> bool:
         """Whether there may be something to take."""
         return bool(
@@ -103,7 +111,7 @@ class Reader:
     @property
     def coming(self) -> bool:
         """Whether messages are there that could not be taken yet."""
-        if self.in_hand >= self._group.queue.limits.open_max:
+        if self._full:
             return False
         return bool(self._window or self._backlog or self._reading)
 

@@ -63,8 +63,11 @@ class Storage(Protocol):
         """
         ...
 
-    def check(self, *, freeing: bool = False) -> None:
-        """Raise Overload when nothing can be stored now; what lets others go may still be."""
+    def check(self, size: int = 0, *, freeing: bool = False) -> None:
+        """Raise Overload when so many bytes cannot be stored now; what lets others go may still be.
+
+        What it does not refuse, the next commit has room for.
+        """
         ...
 
     def read(

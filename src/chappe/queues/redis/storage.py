@@ -119,7 +119,7 @@ class RedisStorage:
         self._health.check_room(2 * UNDER_WAY_BYTES_MAX)
         kept.line.add(kept.writing.write(state, records), done)
 
-    def check(self, *, freeing: bool = False) -> None:
+    def check(self, size: int = 0, *, freeing: bool = False) -> None:
         """Raise Overload while Redis takes nothing, or has too much to take."""
         self._health.check()
 
