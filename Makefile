@@ -3,8 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Debian packages that tests start private servers of; benchmarks need more.
-PACKAGES := redis-server zookeeper dnsmasq-base
+# Debian packages that tests start private servers of, and one that lets disks fail; benchmarks
+# need more.
+PACKAGES := redis-server zookeeper dnsmasq-base strace
 BENCH_PACKAGES := mosquitto rabbitmq-server
 RESULTS := benchmarks/RESULTS.md
 
