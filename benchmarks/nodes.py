@@ -14,8 +14,7 @@ from chappe.access.dev import DEV_APP
 from chappe.cluster.homes import mix, stable_hash
 
 NAMES = ("one", "two")
-# The app of whoever comes without a token, and the load's topic there.
-_TOPIC = (DEV_APP, "topic:t")
+_TOPIC = "topic:t"
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,12 @@ class Nodes:
 
     def home_sends(self) -> Route:
         """Senders on the node where the load's topic lives."""
-        home = _home()
+        home = home_of(_TOPIC)
         return Route("home sends", self._nodes[_other(home)], self._nodes[home])
 
     def home_receives(self) -> Route:
         """Receivers on the node where the load's topic lives."""
-        home = _home()
+        home = home_of(_TOPIC)
         return Route("home receives", self._nodes[home], self._nodes[_other(home)])
 
     def stop(self) -> None:
@@ -87,8 +86,9 @@ class Nodes:
         self._stack.close()
 
 
-def _home() -> str:
-    point = stable_hash(*_TOPIC)
+def home_of(address: str) -> str:
+    """The node where an address of the load lives, when both are there."""
+    point = stable_hash(DEV_APP, address)
     return max(NAMES, key=lambda name: (mix(point ^ stable_hash(name)), name))
 
 

@@ -11,6 +11,7 @@ from benchmarks.brokers import CHAPPE, JETSTREAM, PACKAGES, RABBITMQ, STREAMS, f
 from benchmarks.chart import QUEUES
 from benchmarks.figure import Promise, Table, ratio
 from benchmarks.load import Figures, Target
+from benchmarks.nodes import NAMES, home_of
 
 PAYLOAD_BYTES = 128
 WINDOW = 256
@@ -28,7 +29,7 @@ SUBJECTS = (
     Subject("NATS JetStream", JETSTREAM, "nats"),
     Subject("Redis Streams", STREAMS, "redis"),
 )
-_names = count()
+_numbers = count()
 
 
 class QueueSpeed:
@@ -56,8 +57,9 @@ def repetitions(bench: Bench) -> int:
 
 
 def new_name() -> str:
-    """A queue that no server knows yet."""
-    return f"q{next(_names)}"
+    """A queue that no server knows yet; of two nodes, the first is its home."""
+    names = (f"q{number}" for number in _numbers)
+    return next(name for name in names if home_of(f"queue:{name}") == NAMES[0])
 
 
 def measure_queues(
