@@ -428,7 +428,7 @@ class _Read:
             return
         try:
             self._storage.journal.read(self._at, self._read)
-        except Overload as error:
+        except (Overload, StorageError) as error:
             self._got(Found([], self._seq - 1, StorageError(str(error))))
 
     def _read(self, batch: Batch | Damage) -> None:
