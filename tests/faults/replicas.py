@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from random import SystemRandom
 
 from chappe.client import Client, connect
-from tests.servers import RedisServer, ZooKeeperServer, free_port
+from tests.servers import RedisServer, ZooKeeperServer
 
 from .process import Api
 from .relay import Network
@@ -33,6 +35,30 @@ allocate_bytes = 65536
 PAUSE_S = LEASE_S + 3.0
 
 
+def quiet_port() -> int:
+    """A port that nothing uses, and that no connection is given while its node is dead."""
+    for _ in range(1_000):
+        port = SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("all ports are in use")
+
+
+class ReplicaNode(ClusterNode):
+    """A node on ports that stay its own."""
+
+    def start(self) -> None:
+        for flag in ("--port", "--http-port", "--tcp-port"):
+            at = self._command.index(flag) + 1
+            if self._command[at] == "0":
+                self._command[at] = str(quiet_port())
+        super().start()
+
+
 class Replicas:
     """Three nodes, a network between them that can be cut, and a registry behind it."""
 
@@ -44,14 +70,14 @@ class Replicas:
         secret.write_text("a secret that only these three nodes know\n")
 
         def start(at: int) -> ClusterNode:
-            name, port = NAMES[at], free_port()
+            name, port = NAMES[at], quiet_port()
             host = f"127.0.1.{at + 1}"
             self.network.relay((host, port), ("127.0.0.1", port), name)
             to = self.network.relay(("127.0.0.1", 0), ("127.0.0.1", registry.port))
             url = registry.url.replace(f":{registry.port}", f":{to[1]}")
             options = CONFIG.format(registry=url, name=name, secret=secret)
             options = options.replace("port = 0", f'port = {port}\nadvertise = "{host}"', 1)
-            return ClusterNode(folder / name, options + REPLICATION)
+            return ReplicaNode(folder / name, options + REPLICATION)
 
         try:
             with ThreadPoolExecutor(3) as pool:
@@ -111,6 +137,13 @@ class Replicas:
         """The last segment of a copy, without room that was taken ahead."""
         logs = sorted((node.data / "journals" / BROKER).glob("*.log"))
         return (logs[-1].name, logs[-1].read_bytes().rstrip(b"\0")) if logs else None
+
+    def damage(self, at: int) -> None:
+        """Flip a bit in the middle of what a node, which does not run, has of the last segment."""
+        path = max((self.nodes[at].data / "journals" / BROKER).glob("*.log"))
+        data = bytearray(path.read_bytes())
+        data[len(data.rstrip(b"\0")) // 2] ^= 0x10
+        path.write_bytes(data)
 
     async def kill(self, at: int) -> None:
         self.nodes[at].kill()

@@ -26,6 +26,8 @@ GROUP = "workers"
 CREDIT = 8
 KEYS = 3
 ATTEMPTS_MAX = 16
+# Who sends waits for those who take when so many have not come.
+BACKLOG_MAX = 600
 # Of so many messages of a producer, one is never acknowledged by anybody.
 POISON_EVERY = 50
 _PAUSE_S = 0.002
@@ -69,6 +71,7 @@ class Work:
         self._name = name
         self.sent: dict[str, Sent] = {}
         self.heard: list[Heard] = []
+        self._seen: set[str] = set()
         # When an acknowledgement was said, and when it was answered that it holds.
         self.acked: dict[str, float] = {}
         self.done: dict[str, float] = {}
@@ -137,6 +140,8 @@ class Work:
     async def _send(self, client: Client, name: str) -> None:
         producer = await client.producer(self.queue, name=name).open()
         for n in count():
+            while len(self.sent) - len(self._seen) > BACKLOG_MAX:
+                await asyncio.sleep(_PAUSE_S)
             number = f"{name}-{n}"
             key = f"{name}/{n % KEYS}" if n % 4 else None
             poison = self._poison and n % POISON_EVERY == POISON_EVERY - 1
@@ -169,6 +174,7 @@ class Work:
     async def _handle(self, client: Client, item: Item) -> None:
         await self.taking.wait()
         number: str = item.data
+        self._seen.add(number)
         self.heard.append(Heard(number, item.id, item.attempt, time.monotonic(), client))
         sent = self.sent.get(number)
         if sent is not None and sent.poison:
