@@ -23,6 +23,8 @@ FAILED_ONCE = {
     41: "a message that was moved was jumped over by a reader",
     44: "a message was moved while it was read, and taken for damaged",
     47: "a failed sync was forgotten with its process, and its pages at the next power cut",
+    95: "a message was read out of a batch that others had been moved to",
+    161: "a message that was moved twice was not found any more",
     74: "a group was gone after a crash although its consumer was told ok",
 }
 
@@ -61,7 +63,7 @@ def test_a_seed_gives_the_same_run_each_time_and_in_every_process():
 
 def test_the_workload_does_what_it_is_for():
     """The invariants would hold of runs in which nothing happens; these are not such runs."""
-    worlds = [run(seed) for seed in range(100, 106)]
+    worlds = [run(seed) for seed in range(100, 110)]
     lines = [line.split(" ", 2) for world in worlds for line in world.trace.lines]
     events = Counter(line[1] for line in lines)
     for event in ("disk.crash", "disk.kill", "disk.eio", "disk.remove", "reset"):

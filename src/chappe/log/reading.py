@@ -124,4 +124,4 @@ def _read_run(fs: Fs, path: str, base: int, lsn: int, until: int) -> bytes | Dam
 
 
 def _unread(path: str, offset: int, error: OSError | None) -> Damage:
-    return Damage(path, offset, offset, f"cannot be read: {error}")
+    return Damage(path, offset, offset, f"cannot be read: {error}", unread=True)

@@ -29,6 +29,8 @@ class Damage(NamedTuple):
     reason: str
     # Whether nothing came after it, as when a write was cut short by a crash.
     tail: bool = False
+    # Whether it could not be read at all: that says nothing of what is there.
+    unread: bool = False
 
     def __str__(self) -> str:
         return f"{self.segment} at {self.offset}: {self.reason}"

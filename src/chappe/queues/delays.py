@@ -105,8 +105,9 @@ class Delays:
             try:
                 for message in found.messages:
                     if message.seq == seq:
+                        queue.storage.check(len(message.payload))
                         self._deliver(message)
-            except Overload:  # too many wait for consumers that never came
+            except Overload:  # the disk is full, or too many wait for consumers that never came
                 self._later(seq)
                 return
             self._done(seq)

@@ -61,7 +61,7 @@ class LaneIndex:
     def after(self, place: Place) -> int | None:
         """The first message behind those of a batch that `next` gave; None behind the last."""
         seq, lsn = place
-        if self.moved.get(seq) == lsn and (not self.firsts or seq < self.firsts[0]):
+        if self.is_moved(place):
             at = bisect_right(self.moved_seqs, seq)
             if at < len(self.moved_seqs) and (
                 not self.firsts or self.moved_seqs[at] < self.firsts[0]
@@ -70,6 +70,11 @@ class LaneIndex:
             return self.firsts[0] if self.firsts else None
         following = bisect_right(self.lsns, lsn)
         return self.firsts[following] if following < len(self.firsts) else None
+
+    def is_moved(self, place: Place) -> bool:
+        """Whether what `next` gave is the place of one message that was moved."""
+        seq, lsn = place
+        return self.moved.get(seq) == lsn and (not self.firsts or seq < self.firsts[0])
 
     def lsn_of(self, seq: int) -> int | None:
         """Where a message lies; None if it is nowhere."""

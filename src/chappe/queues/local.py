@@ -23,6 +23,7 @@ from chappe.queues.compaction import movable, oldest
 from chappe.queues.index import Indexes, LaneIndex, decode_indexes, encode_indexes
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.record import (
+    DEAD_LANE,
     AnyRecord,
     Done,
     Made,
@@ -63,6 +64,13 @@ class Timer(Protocol):
     def call_later(self, delay: float, callback: Callable[[], None]) -> object:
         """Call back after a while."""
         ...
+
+
+def _frees(record: Record) -> bool:
+    """Whether a full journal has room for a record; a dead letter takes the place of a message."""
+    if isinstance(record, Stored):
+        return record.lane == DEAD_LANE
+    return isinstance(record, _FREEING)
 
 
 class LocalStorage:
@@ -206,7 +214,7 @@ class LocalStorage:
         if not records:
             self._follow(done)
             return
-        freeing = all(type(record) in _FREEING for record in records)
+        freeing = all(_frees(record) for record in records)
         followers: list[Committed] = []
 
         def committed(error: RequestError | None) -> None:
@@ -367,6 +375,7 @@ class _Read:
         "_head",
         "_index",
         "_lane",
+        "_moved",
         "_n",
         "_next",
         "_number",
@@ -399,6 +408,7 @@ class _Read:
         self._next = seq
         self._at = 0
         self._following: int | None = None
+        self._moved = False
         # Whether `go_on` is under way, and is to look again: many batches may be in memory.
         self._within = False
         self._answered = False
@@ -422,6 +432,7 @@ class _Read:
             return
         # Known before the batch is read: what lies where may have changed when it is.
         self._following = self._index.after(place)
+        self._moved = self._index.is_moved(place)
         self._next, self._at = place
         if self._at >= self._storage.journal.flushed:
             self._end(self._next - 1)
@@ -437,6 +448,9 @@ class _Read:
         elif self._at < self._storage.journal.start:
             self.go_on()  # its segment went while it was being read: it was moved before
             return
+        elif batch.unread:
+            self._got(Found([], self._seq - 1, StorageError(str(batch))))
+            return
         else:
             log.error("messages damaged", segment=batch.segment, offset=batch.offset)
         if len(self._found) >= self._n or self._bytes >= _READ_BYTES:
@@ -448,16 +462,19 @@ class _Read:
             self.go_on()
 
     def _pick(self, batch: Batch, following: int | None) -> None:
-        """Take what is wanted of a batch; what was moved there lies among others."""
+        """Take what is wanted of a batch: its own messages, or the one that was moved there."""
+        kind = Moved if self._moved else Stored
         for record in self._storage.records_at(batch):
             if self._bytes >= _READ_BYTES or len(self._found) >= self._n:
                 return
-            if record.queue != self._number:
+            if not isinstance(record, kind) or record.queue != self._number:
                 continue
-            if not isinstance(record, Stored | Moved) or record.lane != self._lane:
+            seq, wanted = record.seq, self._next
+            if record.lane != self._lane or seq < wanted or (self._moved and seq != wanted):
                 continue
-            seq, last = record.seq, self._found[-1].seq if self._found else 0
-            if seq >= self._seq and seq > last and (following is None or seq < following):
+            if self._found and seq <= self._found[-1].seq:
+                continue  # it was moved there more than once
+            if following is None or seq < following:
                 message = stored_in(record)
                 if message is not None:
                     self._found.append(message)

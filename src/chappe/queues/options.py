@@ -114,6 +114,8 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Producers whose last numbers a queue remembers, and how many of them each.
     producers_max: int = 10_000
     producer_window: int = 1_024
+    # All such numbers of one queue: they are in every snapshot.
+    producer_numbers_max: int = 100_000
     tags_max: int = 32
     headers_max: int = 64
     headers_bytes_max: int = 16 * 1024

@@ -331,9 +331,8 @@ class QueueState:
     def _remember(self, producer: str, seq: int, id: int, limits: QueueLimits) -> None:
         seen = self.producers.get(producer)
         if seen is None:
+            self._forget_producers(limits)
             seen = self.producers[producer] = OrderedDict()
-            if len(self.producers) > limits.producers_max:
-                self.producers.popitem(last=False)
         else:
             self.producers.move_to_end(producer)
         late = bool(seen) and seq < next(reversed(seen))
@@ -343,6 +342,15 @@ class QueueState:
             seen = self.producers[producer] = OrderedDict(sorted(seen.items()))
         if len(seen) > limits.producer_window:
             seen.popitem(last=False)
+
+    def _forget_producers(self, limits: QueueLimits) -> None:
+        """Make room for one more: those that were heard of longest ago are forgotten."""
+        remembered = sum(map(len, self.producers.values()))
+        while self.producers and (
+            len(self.producers) >= limits.producers_max or remembered >= limits.producer_numbers_max
+        ):
+            _, seen = self.producers.popitem(last=False)
+            remembered -= len(seen)
 
     def copy(self) -> QueueState:
         """The same, to be changed apart."""
