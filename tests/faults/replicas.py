@@ -18,8 +18,6 @@ from .relay import Network
 from .trio import CONFIG, LEASE_S, OPTIONS, ClusterNode, until
 
 NAMES = ("n0", "n1", "n2")
-# The broker whose queue is at work: the first node is its master to begin with.
-BROKER = "n0"
 REPLICATION = """
 [replication]
 replicas = 2
@@ -65,6 +63,8 @@ class Replicas:
     def __init__(self, folder: Path, registry: RedisServer | ZooKeeperServer) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.registry = registry
+        # The broker whose queue is at work: the node of its name is its master to begin with.
+        self.broker = NAMES[0]
         self.network = Network()
         secret = folder / "secret"
         secret.write_text("a secret that only these three nodes know\n")
@@ -114,7 +114,7 @@ class Replicas:
             found[:] = [at for at, serves in zip(others, serving, strict=True) if serves]
             return len(found) == 1
 
-        await until(known, f"one node is the master of {BROKER}")
+        await until(known, f"one node is the master of {self.broker}")
         return found[0]
 
     def _serves(self, at: int) -> bool:
@@ -123,7 +123,7 @@ class Replicas:
                 _, body = api.request("GET", "/metrics")
         except OSError:
             return False
-        return f'chappe_journal_failed{{broker="{BROKER}"}}' in body.decode()
+        return f'chappe_journal_failed{{broker="{self.broker}"}}' in body.decode()
 
     async def in_sync(self) -> None:
         """Wait until every node has all of the log again."""
@@ -135,12 +135,12 @@ class Replicas:
 
     def _end(self, node: ClusterNode) -> tuple[str, bytes] | None:
         """The last segment of a copy, without room that was taken ahead."""
-        logs = sorted((node.data / "journals" / BROKER).glob("*.log"))
+        logs = sorted((node.data / "journals" / self.broker).glob("*.log"))
         return (logs[-1].name, logs[-1].read_bytes().rstrip(b"\0")) if logs else None
 
     def damage(self, at: int) -> None:
         """Flip a bit in the middle of what a node, which does not run, has of the last segment."""
-        path = max((self.nodes[at].data / "journals" / BROKER).glob("*.log"))
+        path = max((self.nodes[at].data / "journals" / self.broker).glob("*.log"))
         data = bytearray(path.read_bytes())
         data[len(data.rstrip(b"\0")) // 2] ^= 0x10
         path.write_bytes(data)

@@ -49,8 +49,7 @@ def replicas(
 
 @asynccontextmanager
 async def at_work(replicas: Replicas, name: str) -> AsyncIterator[tuple[Work, list[Client]]]:
-    """A queue of its own, with a producer and a consumer on each node."""
-    queue = f"{QUEUE}-{name}"
+    """A producer and a consumer of a queue on each node."""
     async with AsyncExitStack() as stack:
         people = [
             [await replicas.client(at, f"{name}-{who}{at}") for at in range(3)]
@@ -59,9 +58,11 @@ async def at_work(replicas: Replicas, name: str) -> AsyncIterator[tuple[Work, li
         for client in [one for some in people for one in some]:
             stack.push_async_callback(client.close)
         producers, consumers, admins = people
-        await admins[await replicas.master()].create(queue, lanes=2, retry_s=0.05)
-        await until(lambda: queue_known(queue, *admins), "all nodes know the queue")
-        work = Work(producers, consumers, queue=queue, name=name)
+        if not await admins[0].presence(QUEUE):
+            await admins[0].create(QUEUE, lanes=2, retry_s=0.05)
+        await until(lambda: queue_known(QUEUE, *admins), "all nodes know the queue")
+        replicas.broker = (await admins[0].inspect(QUEUE))["broker"]
+        work = Work(producers, consumers, name=name)
         stack.push_async_callback(work.close)
         await work.start()
         await work.goes_on(30)
