@@ -138,6 +138,27 @@ def restart(replicas: Replicas) -> Callable[[], None]:
     return registry.restart
 
 
+def test_a_queue_that_all_nodes_make_at_once_is_one(replicas: Replicas) -> None:  # Q3
+    async def run() -> None:
+        clients = [await replicas.client(at, f"maker{at}") for at in range(3)]
+        for n in range(5):
+            queue = f"queue:made-{n}"
+
+            async def make(client: Client, queue: str = queue) -> None:
+                async with client.producer(queue) as producer:
+                    await producer.send(client.address)
+
+            await asyncio.gather(*map(make, clients))
+            items = []
+            while len(items) < 3:
+                items += await clients[0].fetch(queue, 3, wait_s=5)
+            assert {item.data for item in items} == {client.address for client in clients}
+        for client in clients:
+            await client.close()
+
+    story(run)
+
+
 def test_nothing_acknowledged_is_lost_when_a_master_is_killed(replicas: Replicas) -> None:
     story(suffers, replicas, "killed", kill, restart(replicas), limit_s=LIMIT_S)
 
