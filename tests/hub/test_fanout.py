@@ -30,7 +30,14 @@ class CountedEncoding(Encoding):
             self.calls.append(len(run))
             return encoding.messages(run)
 
-        super().__init__("counted", encoding.op, messages, encoding.accepted, encoding.message_id)
+        super().__init__(
+            "counted",
+            encoding.op,
+            messages,
+            encoding.accepted,
+            encoding.ok,
+            encoding.message_id,
+        )
 
 
 @on_loop

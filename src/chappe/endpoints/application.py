@@ -152,9 +152,13 @@ class Application:
     def _at_home(self, kind: type[Op], handler: Handler) -> Handler:
         """Carry an op out where the address it is about lives."""
         lasting = kind in (Consume, Provide, Unprovide)
+        quick = kind in (Send, Fetch)
 
         def carry_out(session: Session, op: PlacedOp) -> None:
             app, to, cluster = session.app.name, op.to, self.cluster
+            if quick and not cluster.holding and self.queues.get(app, to) is not None:
+                handler(session, op)  # it lives here, as nearly all do that are asked for
+                return
             home = cluster.home(app, to)
             if home is not None and session.edge == LINK and kind not in (Provide, Unprovide):
                 cluster.misplace(session, op)

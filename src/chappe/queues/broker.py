@@ -59,6 +59,7 @@ class Broker:
         clock: Clock,
         outlet: Callable[[str], Outlet],
         name: str = "",
+        here: dict[Key, Queue] | None = None,
     ) -> None:
         self.storage = storage
         self.limits = limits
@@ -69,6 +70,8 @@ class Broker:
         self._clock = clock
         self._outlet = outlet
         self.queues: dict[Key, Queue] = {}
+        # Those of all brokers of this node.
+        self._here: dict[Key, Queue] = {} if here is None else here
         # Queues whose state is being read, and who waits for it; and those that cannot be read.
         self._opening: dict[Key, list[Opened]] = {}
         self._broken: dict[Key, _Broken] = {}
@@ -195,7 +198,8 @@ class Broker:
     def _take_in(self, state: QueueState) -> None:
         key = key_of(state)
         self._broken.pop(key, None)
-        self.queues[key] = Queue(state, self.storage, self, self._outlet(state.app))
+        queue = Queue(state, self.storage, self, self._outlet(state.app))
+        self.queues[key] = self._here[key] = queue
         self._alarm.set()
 
     def remove(self, key: Key, error: RequestError, removed: Opened = lambda error: None) -> None:
@@ -229,6 +233,8 @@ class Broker:
         key = key_of(queue.state)
         if self.queues.get(key) is queue:
             del self.queues[key]
+        if self._here.get(key) is queue:
+            del self._here[key]
         self._dirty.pop(queue, None)
         sessions = queue.close(error)
         if self.on_gone is not None:

@@ -9,6 +9,7 @@ from chappe.wire.ops import Send
 _DIGITS_MAX = 19
 _KEY_BYTES_MAX = 1_024
 _PRODUCER_MAX = 128
+_NOTHING = (None,) * 7
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:
@@ -41,6 +42,9 @@ def number_of(message: str | int) -> int:
 
 def check_message(op: Send, limits: QueueLimits) -> None:
     """Refuse what a message to a queue must not say of itself; raises BadRequest."""
+    said = (op.key, op.headers, op.tags, op.consumers, op.delay_ms, op.producer, op.seq)
+    if said == _NOTHING:
+        return
     if op.key is not None and not 0 < len(op.key.encode()) <= _KEY_BYTES_MAX:
         raise BadRequest(f"key: must have between 1 and {_KEY_BYTES_MAX} bytes")
     check_filter(op.tags, op.headers, limits)

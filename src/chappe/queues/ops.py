@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from chappe.hub.session import Session
 
 
+_ONE_WAY = int(MessageType.ONE_WAY)
+_REPLY_EXPECTED = int(MessageType.REPLY_EXPECTED)
 # The name of the broker whose queues are on Redis.
 REDIS = "redis"
 
@@ -85,6 +87,8 @@ class Queues:
         # The journals whose disks failed: they are not to be relied on until the node starts again.
         self.broken: set[str] = set()
         self._visited: dict[Session, dict[Queue, set[str]]] = {}
+        # All that live here, whichever broker they are of.
+        self._here: dict[Key, Queue] = {}
         self.volatile = self.broker(MemoryStorage(self._loans), "")
         # Of the journals that this node is the master of, by name; or the one on Redis.
         self.durable: dict[str, Broker] = {}
@@ -101,6 +105,7 @@ class Queues:
             clock=self._clock,
             outlet=self._outlet,
             name=name,
+            here=self._here,
         )
         broker.on_gone = self._gone
         broker.on_back = self._back
@@ -135,14 +140,7 @@ class Queues:
 
     def get(self, app: str, address: str) -> Queue | None:
         """The queue at an address, if it lives here."""
-        key = (app, address)
-        queue = self.volatile.queues.get(key)
-        if queue is None:
-            for broker in self.durable.values():
-                queue = broker.queues.get(key)
-                if queue is not None:
-                    break
-        return queue
+        return self._here.get((app, address))
 
     def addresses(self) -> list[Key]:
         """The queues that live here, as (app, address)."""
@@ -178,7 +176,9 @@ class Queues:
         hub, request = self._hub, op.id
         kind = op.type
         if kind is None:
-            kind = MessageType.ONE_WAY if request is None else MessageType.REPLY_EXPECTED
+            kind = _ONE_WAY if request is None else _REPLY_EXPECTED
+        else:
+            kind = int(MessageType(kind))
         message = Stored(
             0,
             0,
@@ -188,7 +188,7 @@ class Queues:
             session.address,
             payload,
             binary,
-            int(MessageType(kind)),
+            kind,
             op.num,
             op.key,
             op.headers,
@@ -212,7 +212,7 @@ class Queues:
         queue.send(message, stored, self._refuser(session, op))
         sent = Message(message.id, session.address, to, message.ts_ms, payload, binary)
         hub.recorder.sent(session.app.name, (sent,))
-        self._settle()
+        self.volatile.settle()
 
     def fetch(self, session: Session, op: Fetch) -> None:
         """Give a session what there is, or let it wait; raises RequestError."""
@@ -328,7 +328,9 @@ class Queues:
         queue = item.group.queue
         queue.storage.check(freeing=True)
         item.group.ack(item, self._loop.time())
-        self._when_stored(session, op, queue)
+        if op.id is not None:
+            queue.after(self._teller(session, op), self._refuser(session, op))
+        self.volatile.settle()
 
     def nack(self, session: Session, op: Nack) -> None:
         """Hand a message to the next; raises BadRequest if the session has it not."""
@@ -452,7 +454,7 @@ class Queues:
 
     def _ok(self, session: Session, op: ClientOp) -> None:
         if op.id is not None:
-            self._hub.answer(session, Reply(id=op.id, ok=True))
+            self._hub.outboxes.put(session, session.encoding.ok(op.id))
 
     def _show(self, session: Session, op: ClientOp, shown: dict[str, Any]) -> None:
         if op.id is not None and not session.closed:

@@ -11,6 +11,7 @@ record and for a thousand. Whatever is visible outside happens after that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
@@ -274,8 +275,9 @@ class Queue:
         if known is not None:
             self.after(lambda: told(known), refused)
             return
-        self._check_room(len(message.payload))
-        self.storage.check(len(message.payload))
+        size = len(message.payload)
+        self._check_room(size)
+        self.storage.check(size)
         if message.consumers is None and self.state.options.consumers is not None:
             message.consumers = self.state.options.consumers
         if message.due_ms is not None:
@@ -283,7 +285,7 @@ class Queue:
             self.place(message, DELAY_LANE)
         else:
             self.deliver(message)
-        self.after(lambda: told(message.id), refused)
+        self._told.append((partial(told, message.id), refused))
 
     def deliver(self, message: Stored) -> None:
         """Give a message its place in a lane, to be delivered."""
@@ -295,10 +297,14 @@ class Queue:
 
     def place(self, message: Stored, lane: int) -> None:
         """Give a message its place in a lane."""
-        message.queue = self.state.number
+        state = self.state
+        message.queue = state.number
         message.lane = lane
-        message.seq = self.state.heads[lane] + 1
-        self.add(message)
+        message.seq = state.heads[lane] + 1
+        state.stored(message, self.limits)
+        self._records.append(message)
+        self._stored.append(message)
+        self.keeper.wake(self)
 
     def _known(self, message: Stored) -> int | None:
         """The id that was given to the same message when it came before; raises BadRequest."""

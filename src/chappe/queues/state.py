@@ -14,7 +14,6 @@ To take a record twice is to take it once: a snapshot may have what follows it i
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -135,6 +134,9 @@ class QueueState:
         self.groups: dict[str, GroupState] = {
             name: GroupState(name) for name in (DEAD_GROUP, DELAY_GROUP)
         }
+        # Who reads, remembered: it is asked for with each message.
+        self._readers: list[GroupState] = []
+        self._readers_of = self.groups
         # While no group is there: all of a lane up to here is done with, and the bytes that wait.
         self.floors: dict[int, int] = {}
         self.bytes = 0
@@ -144,9 +146,12 @@ class QueueState:
         # The last numbers of each producer, and the ids they were given.
         self.producers: OrderedDict[str, OrderedDict[int, int]] = OrderedDict()
 
-    def readers(self) -> Iterator[GroupState]:
+    def readers(self) -> list[GroupState]:
         """The groups that take messages, those named and not yet there among them."""
-        return (group for name, group in self.groups.items() if not name.startswith("!"))
+        if len(self._readers) != len(self.groups) - 2 or self._readers_of is not self.groups:
+            self._readers_of = self.groups
+            self._readers = [one for name, one in self.groups.items() if name[:1] != "!"]
+        return self._readers
 
     def depth(self) -> int:
         """How many messages wait or are in hand, as the slowest group sees it."""
@@ -294,6 +299,7 @@ class QueueState:
         group = self.groups.get(record.group)
         if group is None:
             group = self.groups[record.group] = GroupState(record.group)
+            self._readers = []
             group.since_ms = record.since_ms
             group.expected = record.expected
             others = [one for one in self._there() if one is not group]
@@ -322,6 +328,7 @@ class QueueState:
                 self.floors = {lane: group.at(lane).low for lane in self.lanes}
                 self.bytes = group.bytes
             del self.groups[record.group]
+            self._readers = []
 
     def known(self, producer: str, seq: int) -> int | None:
         """The id that a producer's message was given when it came before."""

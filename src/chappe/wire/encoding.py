@@ -27,10 +27,10 @@ from chappe.wire.websocket import (
 
 class Encoding:
     """Functions to bytes: from an op, from messages one by one or many joined, and from the
-    commonest answer of all, that the message of a request was accepted; `message_id` is how an id
-    stands in other ops."""
+    commonest answers of all, that the message of a request was accepted, and that all is well;
+    `message_id` is how an id stands in other ops."""
 
-    __slots__ = ("accepted", "message_id", "messages", "name", "op")
+    __slots__ = ("accepted", "message_id", "messages", "name", "ok", "op")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Encoding:
         op: Callable[[Op], bytes],
         messages: Callable[[Sequence[Message]], bytes],
         accepted: Callable[[int, int], bytes],
+        ok: Callable[[int], bytes],
         message_id: Callable[[int], str | int],
     ) -> None:
         self.name = name
@@ -45,6 +46,7 @@ class Encoding:
         self.op = op
         self.messages = messages
         self.accepted = accepted
+        self.ok = ok
 
     def message(self, message: Message) -> bytes:
         """One message alone."""
@@ -63,6 +65,7 @@ def _framed(name: str, form: ModuleType, frame: Callable[[bytes], bytes]) -> Enc
         lambda op: frame(form.encode_op(op)),
         messages,
         lambda request, message: frame(form.encode_accepted(request, message)),
+        lambda request: frame(form.encode_ok(request)),
         str if form is text else int,
     )
 
@@ -76,6 +79,7 @@ def _websocket_text() -> Encoding:
         plain.op,
         lambda run: b"".join(text.encode_messages(run, head)),
         plain.accepted,
+        plain.ok,
         str,
     )
 

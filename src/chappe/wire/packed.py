@@ -188,6 +188,11 @@ def encode_accepted(request: int, message: int) -> bytes:
     return _version + _encode((_reply, request, True, None, None, None, message))
 
 
+def encode_ok(request: int) -> bytes:
+    """The reply that all is well, as version byte and array."""
+    return _version + _encode((_reply, request, True))
+
+
 def frame(body: bytes) -> bytes:
     """Put the length of a stream frame before its body."""
     return LENGTH.pack(len(body)) + body

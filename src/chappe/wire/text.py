@@ -101,3 +101,8 @@ def _alone(message: Message, head: Callable[[int], bytes]) -> bytes:
 def encode_accepted(request: int, message: int) -> bytes:
     """The reply that a message was accepted."""
     return b'{"op":"reply","id":%d,"ok":true,"message":"%d"}' % (request, message)
+
+
+def encode_ok(request: int) -> bytes:
+    """The reply that all is well."""
+    return b'{"op":"reply","id":%d,"ok":true}' % request

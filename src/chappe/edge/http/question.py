@@ -101,8 +101,11 @@ class Questions:
         def accepted(request: int, message: int) -> bytes:
             return self._caught(request, Answer(ok=True, message=str(message)))
 
+        def ok(request: int) -> bytes:
+            return self._caught(request, Answer(ok=True))
+
         name = f"{plain.name}-unanswered"
-        return Encoding(name, op, plain.messages, accepted, plain.message_id)
+        return Encoding(name, op, plain.messages, accepted, ok, plain.message_id)
 
     def _caught(self, id: int, answer: Answer) -> bytes:
         """Hand an answer over; one that comes too late is nobody's."""
