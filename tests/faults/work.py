@@ -140,7 +140,7 @@ class Work:
     async def _send(self, client: Client, name: str) -> None:
         producer = await client.producer(self.queue, name=name).open()
         for n in count():
-            while len(self.sent) - len(self._seen) > BACKLOG_MAX:
+            while self.taking.is_set() and len(self.sent) - len(self._seen) > BACKLOG_MAX:
                 await asyncio.sleep(_PAUSE_S)
             number = f"{name}-{n}"
             key = f"{name}/{n % KEYS}" if n % 4 else None
