@@ -327,7 +327,19 @@ class Cluster:
                 return self._names[owner]
             if self._application.definitions.stays(app, address):
                 return None  # it is nowhere until its node is back: refused here
+            if owner is None:
+                return self._maker(app, address)
         return self.homes.home(app, address)
+
+    def _maker(self, app: str, queue: str) -> Peer | None:
+        """Where a queue that was not made would be: with the master of the broker that its name
+        falls to."""
+        home = self.homes.home(app, queue)
+        broker = self.name if home is None else home.name
+        master = self._application.definitions.master_of(broker)
+        if master is None or master == broker:
+            return home
+        return None if master == self.name else self._names.get(master, home)
 
     def publish(
         self, home: Relay, app: App, message: Message, answer: SilentAnswer | RequestAnswer

@@ -120,7 +120,11 @@ class Definitions:
             return QueueRecord(known.owner, options, known.broker)
         if options.volatile or self.engine == REDIS:
             return QueueRecord(self.node, options)
-        return QueueRecord(self.node, options, self.engine)
+        led = self._queues.durable
+        # A node that does not lead its own journal makes queues in one that it leads.
+        return QueueRecord(
+            self.node, options, self.engine if self.engine in led else next(iter(led), self.engine)
+        )
 
     def _broker(self, record: QueueRecord) -> Broker:
         """The broker that a queue lives in; raises Overload or BadRequest when it is not here."""

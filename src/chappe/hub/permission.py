@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from chappe.address import parse_address
-from chappe.hub.scope import outside
 from chappe.errors import BadRequest
 from chappe.hub.grant import EVERYTHING, Scope
+from chappe.hub.scope import outside
 
 
 def permit(scope: Scope, verb: str, to: str) -> None:

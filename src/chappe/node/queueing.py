@@ -19,7 +19,7 @@ from chappe.clock import Clock
 from chappe.cluster.cluster import Cluster
 from chappe.cluster.replicas import ReplicaPeers
 from chappe.endpoints.application import Application
-from chappe.errors import ClusterError, ConfigError, Overload, RequestError, StorageError
+from chappe.errors import ClusterError, ConfigError, Forbidden, Overload, RequestError, StorageError
 from chappe.hub.hub import Hub
 from chappe.hub.permission import permit
 from chappe.hub.session import Session
@@ -226,6 +226,8 @@ class Queueing:
     def promote(self, session: Session, op: Promote) -> None:
         """Make this node the master of a broker; answered when it is; raises Forbidden."""
         permit(session.grant.administer, "promote", f"broker:{op.broker}")
+        if session.app.name not in self._options.replication.promoters:
+            raise Forbidden(f"broker: replication.promoters does not name {session.app.name}")
         task = self._loop.create_task(self._promote(session, op))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

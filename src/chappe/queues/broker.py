@@ -205,9 +205,9 @@ class Broker:
     def remove(self, key: Key, error: RequestError, removed: Opened = lambda error: None) -> None:
         """Forget a queue with all it holds; who waits there is answered."""
         queue = self.queues.get(key)
-        self._broken.pop(key, None)
         if queue is None:
-            removed(None)
+            reason = self.why_not(key)
+            removed(None if reason is None else Overload(f"{key[1]} {reason}"))
             return
         held = queue.state.depth()
         self._let_go(queue, error)

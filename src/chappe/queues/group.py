@@ -208,6 +208,15 @@ class Group:
             self._take_back(item)
             self._return(item, now, "its consumer went away", at_once=False)
 
+    def release(self, session: Session) -> bool:
+        """Let go of a consumer that has nothing and wants nothing; whether it did."""
+        consumer = self._consumers.get(session)
+        if consumer is None or consumer.unacked or consumer.fetches or consumer.credit:
+            return False
+        del self._consumers[session]
+        self._dismiss(consumer)
+        return True
+
     def lapse(self, now: float) -> None:
         """A lane may push again, or be read again: hand out what there is."""
         self._woken = None

@@ -131,8 +131,10 @@ def view(message: Stored) -> dict[str, Any]:
         value = getattr(message, name)
         if value is not None:
             shown[name] = value
-    if message.consumers is not None:
-        shown["consumers"] = [name.removeprefix(GROUP_ONLY) for name in message.consumers]
+    # A dead letter that was sent again is for a group, which is nobody's name.
+    names = [name for name in message.consumers or () if not name.startswith(GROUP_ONLY)]
+    if names:
+        shown["consumers"] = names
     if message.producer_seq is not None and message.producer is not None:
         shown["producer_seq"] = message.producer_seq
     if message.death is not None:

@@ -50,8 +50,6 @@ _DECODED_MAX = 32
 _TRIM_EVERY = 10_000
 # What lets messages go, or lets somebody take them: a full journal has room for that.
 _FREEING = (Done, Tried, Registered, Unregistered)
-# What a record has besides its payload, and more.
-_RECORD_BYTES = 20 * 1024
 # One read brings about so much, and one message at least.
 _READ_BYTES = 1024 * 1024
 # Segments that may stay before anything is moved out of the oldest.
@@ -96,8 +94,6 @@ class LocalStorage:
         self._moving = 0
         self._moved_bytes = 0
         self._opened_at = 0
-        # What was let through since the last commit, and will be in the next.
-        self._promised = 0
         # Who is told together with the commit that was begun last; None when all have ended.
         self._followers: list[Committed] | None = None
 
@@ -168,10 +164,12 @@ class LocalStorage:
         """All queues, as the first records of a segment."""
         # Not now: what it moves goes to the end of the log, which is here.
         self._timer.call_later(0, self._trim)
-        return [encode_record(state.snapshot()) for state in self._states.values()]
+        # One without lanes is about to be made.
+        made = [state for state in self._states.values() if state.lanes]
+        return [encode_record(state.snapshot()) for state in made]
 
     def known(self) -> list[QueueState]:
-        return [state.copy() for state in self._states.values()]
+        return [state.copy() for state in self._states.values() if state.lanes]
 
     def open(
         self,
@@ -199,18 +197,15 @@ class LocalStorage:
             opened(state.copy(), None)
 
     def check(self, size: int = 0, *, freeing: bool = False) -> None:
-        size = size and size + _RECORD_BYTES
         try:
-            self._journal.check(self._promised + size, freeing=freeing)
+            self._journal.check(size, freeing=freeing)
         except Overload:
             if self._passed:
                 # Perhaps what was done with since is in the way.
                 self._trim()
             raise
-        self._promised += size
 
     def commit(self, state: QueueState, records: Sequence[Record], done: Committed) -> None:
-        self._promised = 0
         if not records:
             self._follow(done)
             return
@@ -271,7 +266,10 @@ class LocalStorage:
         self._trim()
 
     def forget(self, state: QueueState) -> None:
-        """Nothing: what is known of it here is what is in the journal."""
+        """What is known of a queue is what is in the journal; nothing, if it was never made."""
+        kept = self._states.get(state.number)
+        if kept is not None and not kept.lanes:
+            self._drop(state.number)
 
     def _drop(self, number: int) -> None:
         state = self._states.pop(number, None)

@@ -221,9 +221,11 @@ class Queues:
         group, changed = self._group(session, op, "fetch from")
 
         def begin() -> None:
-            if session.closed or group.closed:
+            if session.closed:
                 return
             try:
+                if group.closed:
+                    raise Overload(f"group: {group.state.name!r} was given up meanwhile")
                 group.fetch(session, op.id, op.n, op.wait_ms / 1000, self._loop.time())
             except RequestError as error:
                 self._hub.refuse(session, op.id, error)
@@ -245,6 +247,8 @@ class Queues:
                 self._ok(session, op)
                 if not group.closed:
                     group.consume(session, op.credit, self._loop.time())
+                if op.credit == 0 and group.release(session):
+                    self._visited.get(session, {}).get(group.queue, set()).discard(group.state.name)
                 self._hub.ensure_tick()
 
         if changed:
@@ -265,7 +269,7 @@ class Queues:
             raise BadRequest(
                 f"group: this session takes from {op.to} as group {next(iter(groups))!r} already"
             )
-        changed = name not in queue.groups
+        changed = name not in queue.groups or name in queue.unborn
         if op.tags is not None or op.headers is not None or op.name is not None:
             joined = self._register(session, queue, name, op.name or "", op.tags, op.headers)
             changed = changed or joined

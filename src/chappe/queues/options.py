@@ -145,6 +145,8 @@ class ReplicationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     insync_min: int = 2
     # Who becomes master when one dies: by command only, or a replica by itself.
     promotion: Literal["manual", "auto"] = "manual"
+    # The apps whose administrators may promote: a broker has the queues of all apps.
+    promoters: tuple[str, ...] = ("default",)
 
     def __post_init__(self) -> None:
         if not 0 <= self.replicas <= 15:

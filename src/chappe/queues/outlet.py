@@ -71,6 +71,7 @@ def _encode(session: Session, item: Item) -> bytes:
         and record.headers is None
         and record.tags is None
         and record.num is None
+        and record.type == MessageType.REPLY_EXPECTED
     )
     if plain:
         message = Message(

@@ -26,13 +26,16 @@ from chappe.queues.group import Group
 from chappe.queues.letters import Letters
 from chappe.queues.options import QueueLimits
 from chappe.queues.record import DELAY_LANE, Done, Record, Registered, Stored, Tried, Unregistered
-from chappe.queues.state import QueueState
+from chappe.queues.state import WINDOW_MIN, QueueState
 from chappe.queues.storage import Storage
 
 if TYPE_CHECKING:
     from chappe.hub.session import Session
 
 log = structlog.get_logger()
+
+# What a record has besides its payload, headers and all, unless there are unusually many.
+_RECORD_BYTES = 512
 
 Told = Callable[[], None]
 Refused = Callable[[RequestError], None]
@@ -111,11 +114,15 @@ class Queue:
         # The last message of each lane that is durable.
         self.committed = dict(state.heads)
         self.groups: dict[str, Group] = {}
+        # Those that are not durable yet: what is asked of them waits.
+        self.unborn: dict[str, None] = {}
         # Which session answers to a consumer's name.
         self.holders: dict[str, Session] = {}
         # How many messages, and bytes of them, there is room for at least.
         self._room = self._room_bytes = 0
+        # What the next commit says, and about how many bytes that is.
         self._records: list[Record] = []
+        self._adding = 0
         self._stored: list[Stored] = []
         self._told: list[tuple[Told, Refused | None]] = []
         self._touched: dict[Group, None] = {}
@@ -179,6 +186,7 @@ class Queue:
         if not self._records and not self._told:
             return
         records, self._records = self._records, []
+        self._adding = 0
         stored, self._stored = self._stored, []
         told, self._told = self._told, []
 
@@ -277,7 +285,7 @@ class Queue:
             return
         size = len(message.payload)
         self._check_room(size)
-        self.storage.check(size)
+        self.storage.check(self._adding + size + _RECORD_BYTES)
         if message.consumers is None and self.state.options.consumers is not None:
             message.consumers = self.state.options.consumers
         if message.due_ms is not None:
@@ -302,6 +310,7 @@ class Queue:
         message.lane = lane
         message.seq = state.heads[lane] + 1
         state.stored(message, self.limits)
+        self._adding += len(message.payload) + _RECORD_BYTES
         self._records.append(message)
         self._stored.append(message)
         self.keeper.wake(self)
@@ -315,10 +324,11 @@ class Queue:
         if seen is None:
             return None
         known = seen.get(seq)
-        if known is None and len(seen) >= self.limits.producer_window and seq < next(iter(seen)):
+        window = min(WINDOW_MIN, self.limits.producer_window)
+        if known is None and len(seen) >= window and seq < next(iter(seen)):
             raise BadRequest(
-                f"seq: {seq} of producer {producer} is older than the last "
-                f"{self.limits.producer_window}, nobody knows whether it was stored"
+                f"seq: {seq} of producer {producer} is older than the last {len(seen)}, "
+                "nobody knows whether it was stored"
             )
         return known
 
@@ -395,14 +405,13 @@ class Queue:
             raise Overload(f"group {name!r} has {self.limits.consumers_max} consumers already")
         # Somebody has to take what fills a disk.
         self.storage.check(freeing=True)
-        if new and known is None and name and not self.groups and self.state.depth():
-            # What waits for whoever comes first must not go because this one does not want it.
-            self.register("", "", None, None)
         now_ms = self.keeper.now_ms
         number = self.state.number
         self.add(Registered(number, name, consumer, tags, headers, now_ms, expected=False, new=new))
         if name not in self.groups:
             self.groups[name] = Group(self, self.state.groups[name])
+            self.unborn[name] = None
+            self.after(lambda: self.unborn.pop(name, None))
         awaited = self.state.groups.get(consumer)
         if known is None and not new and awaited is not None and awaited.expected:
             # It came as a member of this group, which begins with all that waited for it.

@@ -38,6 +38,8 @@ from chappe.queues.record import (
 _encode = msgspec.msgpack.encode
 # Of what a snapshot says.
 _VERSION = 1
+# The last numbers of a producer that are remembered in any case.
+WINDOW_MIN = 64
 
 
 class Progress:
@@ -139,6 +141,8 @@ class QueueState:
         self._readers_of = self.groups
         # While no group is there: all of a lane up to here is done with, and the bytes that wait.
         self.floors: dict[int, int] = {}
+        # While only groups are there that did not want it: what waits above the floors ends here.
+        self.ceilings: dict[int, int] = {}
         self.bytes = 0
         # Delayed messages by their seq in the delay lane: when they are due, and their id.
         self.delayed: dict[int, tuple[int, int]] = {}
@@ -159,7 +163,13 @@ class QueueState:
         for group in self.readers():
             anybody = anybody or not group.expected
             most = max(most, sum(group.at(lane).lag(heads[lane]) for lane in lanes))
-        return most if anybody else sum(heads[lane] - self.floors.get(lane, 0) for lane in lanes)
+        if anybody:
+            return max(most, sum(map(self._unclaimed, lanes))) if self.ceilings else most
+        return sum(heads[lane] - self.floors.get(lane, 0) for lane in lanes)
+
+    def _unclaimed(self, lane: int) -> int:
+        """How many messages of a lane wait for a group that begins with all there is."""
+        return max(0, self.ceilings.get(lane, 0) - self.floors.get(lane, 0))
 
     def load(self, lane: int) -> int:
         """How many messages of a lane wait or are in hand, as the slowest group sees it."""
@@ -167,7 +177,9 @@ class QueueState:
         for group in self.readers():
             anybody = anybody or not group.expected
             most = max(most, group.at(lane).lag(head))
-        return most if anybody else head - self.floors.get(lane, 0)
+        if anybody:
+            return max(most, self._unclaimed(lane))
+        return head - self.floors.get(lane, 0)
 
     def waiting_bytes(self) -> int:
         """The bytes of what waits or is in hand, as the slowest group sees it."""
@@ -182,11 +194,15 @@ class QueueState:
         if lane in (DEAD_LANE, DELAY_LANE):
             return self.groups[DEAD_GROUP if lane == DEAD_LANE else DELAY_GROUP].at(lane).low
         low = min((group.at(lane).low for group in self.readers()), default=self.heads[lane])
-        return low if self._there() else min(low, self.floors.get(lane, 0))
+        if self._there() and not self._unclaimed(lane):
+            return low
+        return min(low, self.floors.get(lane, 0))
 
     def begun(self, lane: int) -> int:
         """What is beyond is still to be begun, by one of the groups or by whoever comes first."""
         marks = [group.at(lane).mark for group in self._there()]
+        if self._unclaimed(lane):
+            marks.append(self.floors.get(lane, 0))
         return min(marks, default=self.floors.get(lane, 0))
 
     def _there(self) -> list[GroupState]:
@@ -303,12 +319,15 @@ class QueueState:
             group.since_ms = record.since_ms
             group.expected = record.expected
             others = [one for one in self._there() if one is not group]
+            fresh = record.new or record.expected
             for lane in self.lanes:
-                fresh = record.new or record.expected
                 low = self.heads[lane] if fresh else self._oldest(lane, others)
                 group.progress[lane] = Progress(low)
-            if not (record.new or record.expected):
+            if not fresh:
                 group.bytes = max((one.bytes for one in others), default=self.bytes)
+                self.ceilings.clear()
+            elif record.new and not others:
+                self.ceilings = {lane: self.heads[lane] for lane in self.lanes}
         if not record.expected:
             group.expected = False
             group.tags = record.tags
@@ -317,7 +336,9 @@ class QueueState:
                 group.consumers[record.consumer] = None
 
     def _oldest(self, lane: int, others: list[GroupState]) -> int:
-        return min((group.at(lane).low for group in others), default=self.floors.get(lane, 0))
+        floor = self.floors.get(lane, 0)
+        low = min((group.at(lane).low for group in others), default=floor)
+        return min(low, floor) if self._unclaimed(lane) else low
 
     def _unregistered(self, record: Unregistered) -> None:
         group = self.groups.get(record.group)
@@ -325,7 +346,11 @@ class QueueState:
             group.consumers.pop(record.consumer, None)
         elif group is not None:
             if self._there() == [group]:
-                self.floors = {lane: group.at(lane).low for lane in self.lanes}
+                self.floors = {
+                    lane: self.floors.get(lane, 0) if self._unclaimed(lane) else group.at(lane).low
+                    for lane in self.lanes
+                }
+                self.ceilings.clear()
                 self.bytes = group.bytes
             del self.groups[record.group]
             self._readers = []
@@ -338,8 +363,9 @@ class QueueState:
     def _remember(self, producer: str, seq: int, id: int, limits: QueueLimits) -> None:
         seen = self.producers.get(producer)
         if seen is None:
-            self._forget_producers(limits)
             seen = self.producers[producer] = OrderedDict()
+            if len(self.producers) > limits.producers_max:
+                self.producers.popitem(last=False)
         else:
             self.producers.move_to_end(producer)
         late = bool(seen) and seq < next(reversed(seen))
@@ -347,17 +373,11 @@ class QueueState:
         if late:
             # In order, so that what was forgotten is below all that is remembered.
             seen = self.producers[producer] = OrderedDict(sorted(seen.items()))
-        if len(seen) > limits.producer_window:
+        # The more producers there are, the fewer numbers of each.
+        share = limits.producer_numbers_max // len(self.producers)
+        window = min(limits.producer_window, max(WINDOW_MIN, share))
+        while len(seen) > window:
             seen.popitem(last=False)
-
-    def _forget_producers(self, limits: QueueLimits) -> None:
-        """Make room for one more: those that were heard of longest ago are forgotten."""
-        remembered = sum(map(len, self.producers.values()))
-        while self.producers and (
-            len(self.producers) >= limits.producers_max or remembered >= limits.producer_numbers_max
-        ):
-            _, seen = self.producers.popitem(last=False)
-            remembered -= len(seen)
 
     def copy(self) -> QueueState:
         """The same, to be changed apart."""
@@ -386,7 +406,7 @@ class QueueState:
         delayed = [[seq, due_ms, message] for seq, (due_ms, message) in self.delayed.items()]
         heads = list(self.heads.items())
         lanes = [self.lanes, self.key_lanes]
-        floors = list(self.floors.items())
+        floors = [list(self.floors.items()), list(self.ceilings.items())]
         state = [_VERSION, heads, lanes, groups, self.bytes, delayed, producers, floors]
         return Snapshot(
             self.number, self.app, self.address, self.options, msgspec.Raw(_encode(state))
@@ -405,7 +425,7 @@ class QueueState:
                 )
             heads, lanes, groups, waiting, delayed, producers, floors = fields
             state.heads = dict(heads)
-            state.floors = dict(floors)
+            state.floors, state.ceilings = dict(floors[0]), dict(floors[1])
             state.lanes, state.key_lanes = lanes
             state.bytes = waiting
             state.groups = {group[0]: _group(group) for group in groups}

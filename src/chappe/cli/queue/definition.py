@@ -123,6 +123,9 @@ def delete(
 
 def promote(
     broker: Annotated[str, typer.Argument(help="The broker, named as the node that it began on.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when it may lack what was acknowledged.")
+    ] = False,
     as_: As = "",
     http: Http = HTTP,
     token_file: TokenFile = None,
@@ -133,6 +136,8 @@ def promote(
     node = open_node(http, token_file, ca)
     path = f"/v1/brokers/{quote(broker, safe='')}/promote"
     asked: dict[str, Any] = {"as": as_}
+    if force:
+        asked["force"] = "true"
     answer = node.post(path, None, **asked)
     if as_json:
         print_json(answer)

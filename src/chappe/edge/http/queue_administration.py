@@ -189,9 +189,14 @@ class QueueAdministrationRoutes:
         return await self._deal(request, name, "purge")
 
     async def promote(
-        self, request: Request, broker: str, as_: As = "", app: str | None = None
+        self,
+        request: Request,
+        broker: str,
+        as_: As = "",
+        app: str | None = None,
+        force: bool = False,
     ) -> Response:
-        return answered(await self._run(request, as_, app, Promote(broker=broker)))
+        return answered(await self._run(request, as_, app, Promote(broker=broker, force=force)))
 
     async def _deal(self, request: Request, name: str, do: str) -> Response:
         body: LettersBody = read_body(_letters_decoder, await read(request, _BODY_BYTES_MAX))

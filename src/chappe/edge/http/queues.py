@@ -29,9 +29,19 @@ from chappe.edge.http.queue_bodies import (
     QueueSendBody,
 )
 from chappe.edge.http.relay import Relays
-from chappe.errors import CloseCode, Overload
+from chappe.errors import BadRequest, CloseCode, Overload
 from chappe.hub.hub import Hub
-from chappe.wire.ops import Ack, Cancel, ClientOp, Fetch, Nack, Register, Send, Unregister
+from chappe.wire.ops import (
+    Ack,
+    Cancel,
+    ClientOp,
+    Fetch,
+    Nack,
+    Presence,
+    Register,
+    Send,
+    Unregister,
+)
 
 _send_decoder = msgspec.json.Decoder(QueueSendBody)
 _fetch_decoder = msgspec.json.Decoder(FetchBody)
@@ -108,14 +118,27 @@ class QueueRoutes:
         as_: As = "",
         app: str | None = None,
     ) -> Response:
+        await self._check_no_queue(request, as_, app, f"queue:{name}/consumers/{consumer}")
         op = Unregister(to=f"queue:{name}", name=consumer, group=group)
         return await self._run(request, as_, app, op)
 
     async def remove_group(
         self, request: Request, name: str, group: str, as_: As = "", app: str | None = None
     ) -> Response:
+        await self._check_no_queue(request, as_, app, f"queue:{name}/groups/{group}")
         op = Unregister(to=f"queue:{name}", group=group)
         return await self._run(request, as_, app, op)
+
+    async def _check_no_queue(
+        self, request: Request, as_: str, app: str | None, address: str
+    ) -> None:
+        """A name may hold slashes: refuse a path that may mean a queue; raises BadRequest."""
+        hello = hello_of(request, as_, app)
+        answer = await self._errands.run(hello, peer_of(request), Presence(to=address))
+        if answer.ok and answer.online:
+            raise BadRequest(
+                f"path: {address} is a queue, too; say `delete` or `unregister` over a session"
+            )
 
     async def fetch(self, request: Request, name: str) -> Response:
         data = await read(request, self._bytes_max)

@@ -127,7 +127,8 @@ class Loading:
         found = _pairs((await self._run("HGETALL", self._keys.bytes))[0])
         total = int(found.get(b"total", 0))
         state.bytes = total - int(found.get(b"free", 0))
-        state.floors = dict(_decode(found.get(b"floors", b"[]"), type=list[tuple[int, int]]))
+        floors = _decode(found.get(b"floors", b"[[],[]]"), type=list[list[tuple[int, int]]])
+        state.floors, state.ceilings = dict(floors[0]), dict(floors[1])
         for group in state.readers():
             group.bytes = total - int(found.get(f"g:{group.name}".encode(), 0))
         return total

@@ -90,6 +90,8 @@ class Writing:
             elif kind is Tried:
                 self._try(unit, record)  # type: ignore[arg-type]
             elif isinstance(record, Registered):
+                # What waits may be claimed with this, or left to somebody else.
+                self._freed = True
                 self._register(unit, state, record)
                 touched.add(record.group)
             elif isinstance(record, Unregistered):
@@ -274,7 +276,7 @@ class Writing:
         fields: list[str] = ["total", str(self.total)] if grown else []
         if self._freed:
             self._freed = False
-            floors = _json(list(state.floors.items()))
+            floors = _json([list(state.floors.items()), list(state.ceilings.items())])
             fields += ["free", str(self.total - state.bytes), "floors", floors]
         for name in touched:
             group = state.groups.get(name)
