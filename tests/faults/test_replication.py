@@ -51,13 +51,12 @@ def replicas(
 async def at_work(replicas: Replicas, name: str) -> AsyncIterator[tuple[Work, list[Client]]]:
     """A producer and a consumer of a queue on each node."""
     async with AsyncExitStack() as stack:
-        people = [
-            [await replicas.client(at, f"{name}-{who}{at}") for at in range(3)]
-            for who in ("producer", "consumer", "admin")
-        ]
-        for client in [one for some in people for one in some]:
-            stack.push_async_callback(client.close)
-        producers, consumers, admins = people
+        people: list[Client] = []
+        for who in ("producer", "consumer", "admin"):
+            for at in range(3):
+                people.append(await replicas.client(at, f"{name}-{who}{at}"))
+                stack.push_async_callback(people[-1].close)
+        producers, consumers, admins = people[:3], people[3:6], people[6:]
         if not await admins[0].presence(QUEUE):
             await admins[0].create(QUEUE, lanes=2, retry_s=0.05)
         await until(lambda: queue_known(QUEUE, *admins), "all nodes know the queue")
@@ -92,6 +91,9 @@ async def suffers(replicas: Replicas, name: str, fault: Fault, before: Callable[
             await replicas.master(but=master)
             await work.goes_on(10)
             times_s.append(work.recovery_s(began) or 0.0)
+            # Also to those whose own connections never broke.
+            for other in {0, 1, 2} - {master}:
+                await work.comes_to(other)
             await undo()
             strays.add(work.consumer_at(master))
             await work.goes_on(30)

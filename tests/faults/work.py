@@ -128,6 +128,15 @@ class Work:
         """One of those who take."""
         return self._consumers[at]
 
+    async def comes_to(self, at: int) -> None:
+        """Wait until something comes to one of those who take."""
+        client, since = self._consumers[at], time.monotonic()
+
+        def came() -> bool:
+            return any(one.client is client and one.at > since for one in reversed(self.heard))
+
+        await until(came, f"something comes to {client.address}")
+
     def recovery_s(self, fault: float) -> float | None:
         """How long after a fault a message was stored that was sent after it."""
         times = [

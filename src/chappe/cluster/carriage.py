@@ -317,6 +317,12 @@ class Carriage:
             for session, op in list(sessions.items()):
                 self._move_one(session, op, before)
 
+    def say_all_again(self, which: Callable[[str, str], bool]) -> None:
+        """These may live elsewhere now, or on the same node as before, begun anew."""
+        for key in list(self._standing):
+            if which(*key):
+                self.say_again(*key)
+
     def say_again(self, app: str, queue: str) -> None:
         """A queue's record has changed: it may live on the same node as before, begun anew."""
         key = (app, queue)

@@ -299,7 +299,7 @@ class Cluster:
     def masters_changed(self) -> None:
         """Queues in journals may live on other nodes now: so do their consumers."""
         self._hub.ensure_tick()
-        self.carriage.move()
+        self.carriage.say_all_again(self._application.definitions.stays)
         self.settling.recheck()
 
     def _queue_changed(self, record: Record) -> None:

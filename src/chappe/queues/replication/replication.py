@@ -59,7 +59,7 @@ class Replication:
     """The brokers of this node.
 
     `no_election` says why no replica may become master by itself, or None; `changed` is called when
-    `masters` has changed.
+    `masters` has changed, or one of them begins to serve.
     """
 
     def __init__(
@@ -193,11 +193,10 @@ class Replication:
         for node, brokers in said.items():
             for broker, epoch in brokers.items():
                 found[broker] = max(found.get(broker, (0, "")), (epoch, node))
-        masters = {broker: node for broker, (_, node) in found.items()}
-        if masters != self.masters:
-            self.masters = masters
-            if self._changed is not None:
-                self._changed()
+        self.masters = {broker: node for broker, (_, node) in found.items()}
+        # Also when the same are: one that gathered serves now, or one begins anew.
+        if self._changed is not None:
+            self._changed()
 
     def _read_masters(self, node: str, op: Masters) -> None:
         self._announced[node] = dict(op.brokers)
