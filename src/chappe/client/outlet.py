@@ -107,6 +107,8 @@ class Outlet:
         self._callbacks: list[OnDead] = []
         self._opened = False
         self.queue = check_text(queue)
+        if not queue.startswith("queue:"):
+            raise BadRequest(f"queue: {queue!r} is no queue's address, such as queue:jobs")
         # The queue's lanes, as the broker numbers them.
         self.lanes: tuple[int, ...] = ()
 

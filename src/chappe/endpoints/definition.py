@@ -209,15 +209,15 @@ class Definitions:
             if not known.broker and not known.options.volatile and known.owner == self.node:
                 self._keep(key, known)
 
-    def announce(self, broker: Broker) -> None:
-        """Tell of queues that were found in a journal."""
+    def announce(self, broker: Broker, formerly: str = "") -> None:
+        """Tell of queues that were found in a journal, which may have had another name."""
         for (app, address), queue in broker.queues.items():
             known = self._owners.get((app, address))
-            if known is not None and known.broker != broker.name:
+            if known is not None and known.broker not in (broker.name, formerly):
                 log.error(
                     "queue.twice", app=app, queue=address, here=broker.name, there=known.broker
                 )
-            elif known is None:
+            elif known is None or known.broker != broker.name:
                 record = QueueRecord(self.node, queue.state.options, broker.name)
                 self._directory.put(app, address, _encode(record))
 

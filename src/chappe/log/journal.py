@@ -34,6 +34,8 @@ from chappe.log.writer import Piece, Writer
 log = structlog.get_logger()
 
 DAMAGES_MAX = 1000
+# A segment is so many times as long as the snapshot that it begins with, at least.
+_SNAPSHOT_SHARE = 4
 # Lies in the folder of a journal that was closed in order.
 CLOSED = "closed"
 
@@ -366,6 +368,8 @@ class Journal:
             return
         building = Building()
         building.begin(records, self._roll())
+        # Snapshots stay the smaller part of a log, however large they are.
+        self._roll_bytes = max(self._roll_bytes, _SNAPSHOT_SHARE * snapshot_bytes)
         self._flushing.begin_segment(building)
 
     def _roll(self) -> Sealing | None:

@@ -36,7 +36,7 @@ from chappe.node.floor import FileFloor
 from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions, Tls
 from chappe.node.parts import ITS_OWN, Parts
-from chappe.node.queueing import Queueing
+from chappe.node.queueing import Queueing, lone_name
 from chappe.queues.metrics import QueueMetrics
 from chappe.registry.url import open_registry
 from chappe.store.url import open_store
@@ -90,7 +90,7 @@ class Node:
             limits=options.limits,
         )
         revocations.close_with(self.hub.close_token)
-        self.name = place.name if place is not None else "node"
+        self.name = place.name if place is not None else lone_name(self._data.path, options.name)
         self._application = Application(
             self.hub, self._directory, self._loop, self.name, options.queue_limits
         )

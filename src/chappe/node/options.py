@@ -26,6 +26,8 @@ from chappe.registry.options import RegistryOptions
 from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
+# Where in a node's data folder its journals are.
+JOURNALS = "journals"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Sections inside the section about the cluster.
 _NESTED = ("tls", "link")

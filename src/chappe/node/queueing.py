@@ -20,16 +20,17 @@ from chappe.cluster.cluster import Cluster
 from chappe.cluster.replicas import ReplicaPeers
 from chappe.endpoints.application import Application
 from chappe.errors import ClusterError, ConfigError, Forbidden, Overload, RequestError, StorageError
+from chappe.hub.grant import EVERYTHING
 from chappe.hub.hub import Hub
-from chappe.hub.permission import permit
 from chappe.hub.session import Session
 from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
 from chappe.node.copying import Copying
-from chappe.node.options import NodeOptions
+from chappe.node.options import JOURNALS, NodeOptions
 from chappe.queues.local import LocalStorage
 from chappe.queues.ops import REDIS
+from chappe.queues.replication.note import FILE as NOTE
 from chappe.queues.replication.note import Notes
 from chappe.queues.replication.replication import Replication
 from chappe.registry.registry import Registry
@@ -40,11 +41,17 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-JOURNALS = "journals"
 # What a node is called that is alone.
 _ALONE = "node"
 # How long a start waits for a journal to be read, or for another node to say that it leads it.
 _START_S = 60.0
+
+
+def lone_name(data: Path, name: str) -> str:
+    """What a node is called that is alone: as was said, or else as its journal is."""
+    folder = data / JOURNALS
+    kept = [entry.name for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
+    return name or (kept[0] if len(kept) == 1 else _ALONE)
 
 
 async def _nobody() -> str | None:
@@ -81,6 +88,8 @@ class Queueing:
         self._redis: RedisStorage | None = None
         self.copying = Copying(options.parquet, data)
         self._tasks: set[asyncio.Task[None]] = set()
+        # What this node's own broker was called before, if it has another name now.
+        self._formerly = ""
         # Set when it is known for the first time who serves this node's own broker.
         self._placed = asyncio.Event()
         if options.replication.replicas and registry is None:
@@ -146,13 +155,17 @@ class Queueing:
             raise ConfigError(f"data: {error}") from None
 
     def _take_along(self) -> None:
-        """A node that was alone, and has a name now, keeps its queues."""
-        mine, alone = self._folder / self._name, self._folder / _ALONE
+        """A node that has another name now keeps its queues, unless others have copies of them."""
+        mine = self._folder / self._name
+        kept = self._kept()
+        if mine.exists() or len(kept) != 1 or (self._folder / kept[0] / NOTE).exists():
+            return
         try:
-            if not mine.exists() and alone.exists():
-                alone.rename(mine)
+            (self._folder / kept[0]).rename(mine)
         except OSError as error:
             raise ConfigError(f"data: {error}") from None
+        self._formerly = kept[0]
+        log.info("queues.taken_along", broker=self._name, formerly=self._formerly)
 
     async def _open_redis(self, url: str) -> None:
         from chappe.queues.redis import open_redis  # noqa: PLC0415, an extra
@@ -200,7 +213,8 @@ class Queueing:
         queues = self._application.queues
         found = queues.durable[broker] = queues.broker(self._storages[broker], broker)
         found.start()
-        self._application.definitions.announce(found)
+        formerly = self._formerly if broker == self._name else ""
+        self._application.definitions.announce(found, formerly)
         if found.queues:
             held = sum(queue.state.depth() for queue in found.queues.values())
             log.info("queues.open", broker=broker, queues=len(found.queues), messages=held)
@@ -225,7 +239,9 @@ class Queueing:
 
     def promote(self, session: Session, op: Promote) -> None:
         """Make this node the master of a broker; answered when it is; raises Forbidden."""
-        permit(session.grant.administer, "promote", f"broker:{op.broker}")
+        scope = session.grant.administer
+        if scope is not EVERYTHING and f"broker:{op.broker}" not in scope:
+            raise Forbidden(f"broker: this token does not let one promote {op.broker}")
         if session.app.name not in self._options.replication.promoters:
             raise Forbidden(f"broker: replication.promoters does not name {session.app.name}")
         task = self._loop.create_task(self._promote(session, op))

@@ -28,11 +28,11 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from chappe.errors import ClusterError
+from chappe.errors import ClusterError, ConfigError
 from chappe.node.child import SIGNALS, Life, fork
 from chappe.node.keeper.keeper import SOCKET, keep
 from chappe.node.node import DataFolder
-from chappe.node.options import NodeOptions
+from chappe.node.options import JOURNALS, NodeOptions
 from chappe.node.post import Death, Post
 from chappe.node.reservation import Reservation
 from chappe.node.unix import listen
@@ -105,6 +105,7 @@ class Supervisor:
             foreign = [*foreign, listening]
         names = [f"worker-{number}" for number in range(1, options.workers + 1)]
         folders = {name: data.path / name for name in names}
+        _take_along(data.path, folders[names[0]])
         secret = secrets.token_bytes(32)
         for number, name in enumerate(names, 1):
             life = partial(
@@ -254,3 +255,14 @@ class Supervisor:
         assert child is not None
         assert child.report is not None
         return dict(child.report.addresses)
+
+
+def _take_along(data: Path, first: Path) -> None:
+    """What a node had in its journal before there were workers, the first of them goes on with."""
+    lone, mine = data / JOURNALS, first / JOURNALS
+    try:
+        if lone.is_dir() and not mine.exists():
+            first.mkdir(mode=0o700, exist_ok=True)
+            lone.rename(mine)
+    except OSError as error:
+        raise ConfigError(f"data: {error}") from None

@@ -194,7 +194,8 @@ class Queues:
             op.headers,
             op.tags,
             op.consumers,
-            op.producer,
+            # Another sender's numbers are its own.
+            None if op.producer is None else f"{session.address}/{op.producer}",
             op.seq,
             None if op.delay_ms is None else hub.now_ms + op.delay_ms,
         )

@@ -11,7 +11,7 @@ from zlib import crc32
 from chappe.log.fs import Fs
 from chappe.queues.replication.record import BrokerRecord, decode_broker, encode_broker
 
-_FILE = "broker"
+FILE = "broker"
 _CRC_BYTES = 4
 
 
@@ -24,7 +24,7 @@ class Notes:
 
     def read(self, broker: str) -> BrokerRecord | None:
         """The note, if there is one and it is whole. Raises OSError."""
-        path = f"{self._folder_of(broker)}/{_FILE}"
+        path = f"{self._folder_of(broker)}/{FILE}"
         if not self._fs.exists(path):
             return None
         content = self._fs.read(path, 0, self._fs.size(path))
@@ -38,4 +38,4 @@ class Notes:
         folder = self._folder_of(broker)
         self._fs.make_dirs(folder)
         data = encode_broker(record)
-        self._fs.write(f"{folder}/{_FILE}", crc32(data).to_bytes(_CRC_BYTES) + data)
+        self._fs.write(f"{folder}/{FILE}", crc32(data).to_bytes(_CRC_BYTES) + data)
