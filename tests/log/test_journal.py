@@ -275,7 +275,7 @@ def test_a_higher_epoch_ends_a_fence_and_the_log_goes_on(tmp_path):
     while len(rig.journal.bases) < 2:
         rig.put("x" * 100)
     # A segment is begun and dropped by the fence.
-    while rig.journal.end - rig.journal.bases[-1] < 1024:
+    while rig.journal.end - rig.journal.bases[-1] < rig.journal._roll_bytes:
         rig.put("y" * 100)
     state = list(rig.state)
     rig.append("dropped")
@@ -355,3 +355,14 @@ def test_sealed_segments_have_an_index_and_are_told_of(tmp_path):
 def test_options_without_sense_are_refused_by_name(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         JournalOptions(**options)
+
+
+def test_large_snapshots_stay_the_smaller_part_of_a_log(tmp_path):
+    rig = Rig(tmp_path).open()
+    written = 0
+    # All that was ever put is in each snapshot: soon one is larger than a segment should be.
+    for _ in range(600):
+        rig.put("x" * 50)
+        written += 100
+    assert len(rig.journal.bases) < 30
+    assert rig.journal.end < 3 * written

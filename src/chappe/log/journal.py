@@ -217,6 +217,7 @@ class Journal:
         flying = self._flushing.flying
         self.end = self.flushed if flying is None else flying.end
         self._base = self._segments.all[-1].base if self._segments.all else None
+        self._roll_bytes = self._options.segment_bytes
         if flying is not None and flying.piece.base is not None:
             self._base = flying.piece.base
 
