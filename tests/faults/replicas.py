@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +129,11 @@ class Replicas:
     async def in_sync(self) -> None:
         """Wait until every node has all of the log again."""
         await until(lambda: asyncio.to_thread(self._whole), "all copies are in sync again")
+
+    def led(self) -> int:
+        """How often a node has become the broker's master."""
+        said = re.compile(rf"broker led +broker={self.broker} ")
+        return sum(len(said.findall(node.log())) for node in self.nodes)
 
     def _whole(self) -> bool:
         ends = {self._end(node) for node in self.nodes}

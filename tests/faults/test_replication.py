@@ -78,7 +78,7 @@ async def suffers(replicas: Replicas, name: str, fault: Fault, before: Callable[
         strays: set[Client] = set()
         for run in range(runs):
             if run % 5 == 4:
-                await asyncio.to_thread(before)
+                await forgets(replicas, before)
                 await work.goes_on(30)
             master = await replicas.master()
             work.taking.clear()
@@ -109,6 +109,15 @@ async def suffers(replicas: Replicas, name: str, fault: Fault, before: Callable[
             **work.figures(),
             strays=len(work.again()),
         )
+
+
+async def forgets(replicas: Replicas, restart: Callable[[], None]) -> None:
+    """Restart the registry, and wait until the master has written down again what it forgot."""
+    led = replicas.led()
+    await asyncio.to_thread(restart)
+    if isinstance(replicas.registry, RedisServer):
+        # Who dies before that is waited for: nobody else knows who has all.
+        await until(lambda: replicas.led() > led, "it is written down again")
 
 
 async def kill(replicas: Replicas, master: int) -> Callable[[], Awaitable[None]]:
