@@ -102,17 +102,24 @@ async def settle(place: Village) -> Villager:
     return await place.master()
 
 
+async def check(place: Village) -> None:
+    """Let there be chaos, and see that what was acknowledged is there, in all copies."""
+    chaos = Chaos(place, place.simulation.stream("chaos"))
+    await chaos.run()
+    master = await settle(place)
+    state = master.state()
+    assert len(set(state)) == len(state)
+    assert [value for value in chaos.acked if value not in state] == []
+    assert chaos.refused.isdisjoint(state)
+    assert set(state) <= set(chaos.acked) | chaos.unknown
+    assert chaos.acked
+
+
+def replicated(seed: int, story: Any) -> None:
+    """Run a story in a village whose copies are acknowledged."""
+    village(seed, story, replicas=2, mode="acknowledged", promotion="auto", timeout_s=1.0)
+
+
 @pytest.mark.parametrize("seed", seeds(300 if PROOF else 12))
 def test_nothing_acknowledged_is_lost(seed: int):
-    async def story(place: Village) -> None:
-        chaos = Chaos(place, place.simulation.stream("chaos"))
-        await chaos.run()
-        master = await settle(place)
-        state = master.state()
-        assert len(set(state)) == len(state)
-        assert [value for value in chaos.acked if value not in state] == []
-        assert chaos.refused.isdisjoint(state)
-        assert set(state) <= set(chaos.acked) | chaos.unknown
-        assert chaos.acked
-
-    village(seed, story, replicas=2, mode="acknowledged", promotion="auto", timeout_s=1.0)
+    replicated(seed, check)
