@@ -172,7 +172,7 @@ def test_with_a_window_several_are_under_way(run):
 def test_a_send_that_fails_for_a_while_is_repeated_under_its_number(run, outcome):  # Q5
     async def test():
         async with working() as (port, client):
-            producer = await opened(port, client.producer(QUEUE, name="p"))
+            producer = await opened(port, client.producer(QUEUE, name="p", seq=1))
             data = {"n": 1}
             sending = asyncio.create_task(producer.send(data, num=7))
             seen = []
@@ -239,7 +239,7 @@ def test_a_broken_connection_is_a_reason_to_repeat(run):  # Q5
     async def test():
         notices = Notices()
         async with working(notices) as (port, client):
-            producer = await opened(port, client.producer(QUEUE, name="p"))
+            producer = await opened(port, client.producer(QUEUE, name="p", seq=1))
             sending = asyncio.create_task(producer.send(1))
             first = await port.peer.next(Send)
             await port.cut()

@@ -90,7 +90,7 @@ def test_a_producer_that_goes_on_with_its_numbers_stores_nothing_twice(run, at, 
     async def test():
         async with at() as (_, enter):
             shop = await enter("shop")
-            async with shop.producer(QUEUE, name="billing") as producer:
+            async with shop.producer(QUEUE, name="billing", seq=1) as producer:
                 first = [await producer.send(n) for n in range(3)]
         async with at() as (_, enter):
             shop = await enter("shop")
@@ -343,7 +343,7 @@ def test_the_same_without_await(run, at):  # Q2 to Q9
             shop.create(QUEUE, attempts_max=1)
             dead: list[DeadLetter] = []
             with (
-                shop.producer(QUEUE, lanes=2, name="p") as producer,
+                shop.producer(QUEUE, lanes=2, name="p", seq=1) as producer,
                 worker.consumer(QUEUE, name="c", credit=1) as consumer,
             ):
                 producer.on_dead(dead.append)

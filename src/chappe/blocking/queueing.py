@@ -97,7 +97,7 @@ class Queueing:
         name: str | None = None,
         retries: int = RETRIES,
         window: int = 1,
-        seq: int = 1,
+        seq: int | None = None,
     ) -> Producer:
         """A producer whose messages are stored when `send` returns.
 
@@ -119,7 +119,7 @@ class Queueing:
         name: str | None = None,
         retries: int = RETRIES,
         window: int = 1,
-        seq: int = 1,
+        seq: int | None = None,
     ) -> DelayedProducer:
         """A producer whose messages are held by the broker for a while."""
         producer = self._made(

@@ -14,7 +14,8 @@ from rich.console import Console
 from chappe.cli.api import NodeApi
 from chappe.errors import ConfigError
 
-console = Console()
+# A name such as :imp: is one, and no picture.
+console = Console(emoji=False)
 
 Http = Annotated[str, typer.Option("--http", help="The node's HTTP address.")]
 TokenFile = Annotated[

@@ -29,7 +29,7 @@ class DelayedProducer(Producer):
         name: str | None = None,
         retries: int = RETRIES,
         window: int = 1,
-        seq: int = 1,
+        seq: int | None = None,
     ) -> None:
         super().__init__(
             post, queue, lanes=lanes, name=name, retries=retries, window=window, seq=seq

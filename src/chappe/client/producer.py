@@ -51,9 +51,16 @@ class Producer(Outlet):
         name: str | None = None,
         retries: int = RETRIES,
         window: int = 1,
-        seq: int = 1,
+        seq: int | None = None,
     ) -> None:
         super().__init__(post, queue, lanes)
+        if seq is None:
+            if name is not None:
+                # Numbers that were used before would be taken for the same messages again.
+                raise BadRequest(
+                    "seq: a producer with a name says the number it goes on with; 1 for a new name"
+                )
+            seq = 1
         for field, value, least in (("retries", retries, 0), ("seq", seq, 0)):
             if value < least:
                 raise BadRequest(f"{field}: must be {least} or more")

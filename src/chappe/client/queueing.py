@@ -122,7 +122,7 @@ class Queueing:
         name: str | None = None,
         retries: int = RETRIES,
         window: int = 1,
-        seq: int = 1,
+        seq: int | None = None,
     ) -> Producer:
         """A producer whose messages are stored when `send` returns: see `Producer`."""
         return Producer(
@@ -138,7 +138,7 @@ class Queueing:
         name: str | None = None,
         retries: int = RETRIES,
         window: int = 1,
-        seq: int = 1,
+        seq: int | None = None,
     ) -> DelayedProducer:
         """A producer whose messages are held by the broker for a while: see `DelayedProducer`."""
         return DelayedProducer(
