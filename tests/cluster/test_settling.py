@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.cluster import settling as module
+from chappe.errors import Unreachable
 from chappe.queues.options import QueueOptions
 from chappe.wire.ops import Create, Fetch, Provide, Request, Subscribe
 from tests.cluster.hamlet import APP, Hamlet, moving, narrow
@@ -160,6 +161,7 @@ async def test_an_op_about_what_lives_elsewhere_is_refused_in_the_end() -> None:
     b.application.definitions._owners[APP, "queue:q"] = type(
         b.application.definitions._owners[APP, "queue:q"]
     )("a", QueueOptions(volatile=True))
+    b.application.queues.volatile.give_up((APP, "queue:q"), Unreachable("it moved"))
     worker.say(Fetch(id=3, to="queue:q", n=1))
     hamlet.settle(patient=False)
     assert worker.heard() == []
