@@ -63,6 +63,9 @@ class Chaos:
                 world.fs.capacity = world.capacity - world.fs.room() + random.randint(0, 3_000)
                 await asyncio.sleep(random.uniform(0.5, 3))
                 world.fs.capacity = world.capacity
+                if world.node is not None and world.node.journal.broken:
+                    # Somebody else took even the room it had set apart: started again by hand.
+                    world.crash(power=False)
             case "slow":
                 world.set_disk_s(SLOW_S)
                 await asyncio.sleep(random.uniform(0.5, 3))

@@ -72,8 +72,8 @@ def test_the_workload_does_what_it_is_for():
     sends = [sent for history in histories for sent in history.sent.values()]
     outcomes = Counter(sent.outcome for sent in sends)
     assert outcomes[OK] > 500
-    assert outcomes[UNKNOWN] > 2
-    assert outcomes[FAIL] > 2
+    assert outcomes[UNKNOWN] > 0
+    assert outcomes[FAIL] > 0
     cancels = Counter(sent.cancelled for sent in sends if sent.cancelled is not None)
     assert cancels[OK] > 10
     assert cancels[FAIL] > 0
