@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -50,6 +51,8 @@ _DECODED_MAX = 32
 _TRIM_EVERY = 10_000
 # What lets messages go, or lets somebody take them: a full journal has room for that.
 _FREEING = (Done, Tried, Registered, Unregistered)
+# What is asked for ahead.
+_MARGIN_BYTES = 256 * 1024
 # One read brings about so much, and one message at least.
 _READ_BYTES = 1024 * 1024
 # Segments that may stay before anything is moved out of the oldest.
@@ -94,6 +97,8 @@ class LocalStorage:
         self._moving = 0
         self._moved_bytes = 0
         self._opened_at = 0
+        # So many bytes there is room for until the next commit.
+        self._margin = 0
         # Who is told together with the commit that was begun last; None when all have ended.
         self._followers: list[Committed] | None = None
 
@@ -197,6 +202,8 @@ class LocalStorage:
             opened(state.copy(), None)
 
     def check(self, size: int = 0, *, freeing: bool = False) -> None:
+        if size < self._margin:
+            return
         try:
             self._journal.check(size, freeing=freeing)
         except Overload:
@@ -204,8 +211,14 @@ class LocalStorage:
                 # Perhaps what was done with since is in the way.
                 self._trim()
             raise
+        if not freeing:
+            # Room for some is room for one more: not each message of a turn has to ask.
+            with suppress(Overload):
+                self._journal.check(size + _MARGIN_BYTES)
+                self._margin = size + _MARGIN_BYTES
 
     def commit(self, state: QueueState, records: Sequence[Record], done: Committed) -> None:
+        self._margin = 0
         if not records:
             self._follow(done)
             return
