@@ -59,7 +59,7 @@ class Late:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        producer = await self._client.delayed_producer(QUEUE, name="late").open()
+        producer = await self._client.delayed_producer(QUEUE, name="late", seq=1).open()
         for n in count():
             await self._one(producer, f"late-{n}", self._rng.choice([0.2, 1.0, 4.0]))
             await asyncio.sleep(0.02)

@@ -147,7 +147,7 @@ class Work:
         return min(times, default=None)
 
     async def _send(self, client: Client, name: str) -> None:
-        producer = await client.producer(self.queue, name=name).open()
+        producer = await client.producer(self.queue, name=name, seq=1).open()
         for n in count():
             while self.taking.is_set() and len(self.sent) - len(self._seen) > BACKLOG_MAX:
                 await asyncio.sleep(_PAUSE_S)
