@@ -311,7 +311,7 @@ class Seat:
         leading, self.known.leading = self.leading, None
         assert leading is not None
         self.known.reason = reason
-        tell = log.info if expected else log.warning
+        tell = log.debug if expected else log.warning
         tell("broker ceased", broker=self.broker, epoch=leading.epoch, reason=reason)
         leading.journal.fence(reason)
         self._s.brokers.on_fenced(self.broker, reason)
