@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from chappe.log.options import JournalOptions
 from chappe.node.node import Node
 from chappe.node.options import NodeOptions
 
@@ -17,6 +18,8 @@ PORTS = {"port": 0, "http_port": 0, "tcp_port": 0}
 def options_of(folder: Path, **changes: Any) -> NodeOptions:
     """Options for a test: development, free ports, no wait for clients at the end."""
     usual: dict[str, Any] = {"dev": True, "data": str(folder / "data"), "drain_s": 0.0, **PORTS}
+    # Little is set apart on the disk for what waits to be written.
+    usual["journal"] = JournalOptions(batch_bytes_max=1024 * 1024)
     return NodeOptions(**(usual | changes))
 
 
