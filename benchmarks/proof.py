@@ -88,7 +88,18 @@ def _run(path: str, commit: str) -> Outcome:
     others = [f"--ignore={other}" for other in PROOFS.values() if Path(path) in Path(other).parents]
     with tempfile.NamedTemporaryFile("r") as file:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--timeout", "3600", path, *others],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--timeout",
+                "3600",
+                "-o",
+                "faulthandler_timeout=3700",
+                path,
+                *others,
+            ],
             cwd=ROOT,
             env=os.environ | {"CHAPPE_PROOF": "full", "CHAPPE_FIGURES": file.name},
             stdout=subprocess.PIPE,

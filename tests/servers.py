@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import SystemRandom
 from typing import TypeVar
 
 import pytest
@@ -19,11 +20,16 @@ ZOOKEEPER_JAR = "/usr/share/java/zookeeper.jar"
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """A port that nothing uses now."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nothing uses now, and that no connection is given while its server is dead."""
+    for _ in range(1_000):
+        port = SystemRandom().randrange(10_000, 32_000)
+        with socket.socket(socket.AF_INET, kind) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("all ports are in use")
 
 
 class Server:

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -16,10 +17,21 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 COMMAND = str(Path(sys.executable).with_name("chappe"))
+_START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 30
 _LOOK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 # A node that logs one of these met something it did not expect.
 _ALARMS = ("Traceback", "Task exception", "exception was never retrieved", "Warning:")
+
+
+def limited(descriptors: int | None = None) -> list[str]:
+    """What to put before a command to give it that many descriptors, or all that it may have.
+
+    A shell does it: Python code between fork and exec may hang for ever, as other threads are
+    busy then.
+    """
+    limit = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return ["/bin/sh", "-c", 'ulimit -Sn "$0" && exec "$@"', str(limit)]
 
 
 class NodeProcess:
@@ -43,26 +55,25 @@ class NodeProcess:
     def start(self) -> None:
         """Start it, anew after a death, and wait until it takes traffic."""
         self._told = False
-        descriptors = self._descriptors
-
-        def limit() -> None:
-            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors or hard, hard))
-
         with self._stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                self._command,
+                [*limited(self._descriptors), *self._command],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                preexec_fn=limit,  # noqa: PLW1509, two system calls and no lock
             )
-        assert self._process.stdout is not None
-        self.first_line = self._process.stdout.readline().decode()
-        if not self.first_line.startswith("ready "):
-            self._process.wait()
-            self._process.stdout.close()
-            raise AssertionError(f"the node did not start:\n{self.log()}")
+        self.first_line = self._ready()
         self.addresses: Mapping[str, str] = json.loads(self.first_line.removeprefix("ready "))
+
+    def _ready(self) -> str:
+        """Wait for its first line; one that never comes must not hold up whoever waits for it."""
+        assert self._process.stdout is not None
+        if select.select([self._process.stdout], [], [], _START_TIMEOUT_S)[0]:
+            line = self._process.stdout.readline().decode()
+            if line.startswith("ready "):
+                return line
+        self._process.kill()
+        self._reap()
+        raise AssertionError(f"the node did not start:\n{self.log()}")
 
     def log(self) -> str:
         """What it wrote to standard error."""

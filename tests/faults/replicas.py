@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from random import SystemRandom
 
 from chappe.client import Client, connect
-from tests.servers import RedisServer, ZooKeeperServer
+from tests.servers import RedisServer, ZooKeeperServer, free_port
 
 from .process import Api
 from .relay import Network
@@ -34,30 +32,6 @@ allocate_bytes = 65536
 PAUSE_S = LEASE_S + 3.0
 
 
-def quiet_port() -> int:
-    """A port that nothing uses, and that no connection is given while its node is dead."""
-    for _ in range(1_000):
-        port = SystemRandom().randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("all ports are in use")
-
-
-class ReplicaNode(ClusterNode):
-    """A node on ports that stay its own."""
-
-    def start(self) -> None:
-        for flag in ("--port", "--http-port", "--tcp-port"):
-            at = self._command.index(flag) + 1
-            if self._command[at] == "0":
-                self._command[at] = str(quiet_port())
-        super().start()
-
-
 class Replicas:
     """Three nodes, a network between them that can be cut, and a registry behind it."""
 
@@ -71,14 +45,14 @@ class Replicas:
         secret.write_text("a secret that only these three nodes know\n")
 
         def start(at: int) -> ClusterNode:
-            name, port = NAMES[at], quiet_port()
+            name, port = NAMES[at], free_port()
             host = f"127.0.1.{at + 1}"
             self.network.relay((host, port), ("127.0.0.1", port), name)
             to = self.network.relay(("127.0.0.1", 0), ("127.0.0.1", registry.port))
             url = registry.url.replace(f":{registry.port}", f":{to[1]}")
             options = CONFIG.format(registry=url, name=name, secret=secret)
             options = options.replace("port = 0", f'port = {port}\nadvertise = "{host}"', 1)
-            return ReplicaNode(folder / name, options + REPLICATION)
+            return ClusterNode(folder / name, options + REPLICATION)
 
         try:
             with ThreadPoolExecutor(3) as pool:

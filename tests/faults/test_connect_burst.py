@@ -11,15 +11,11 @@ import sys
 import pytest
 
 from .conftest import Witness
-from .process import Api, NodeProcess
+from .process import Api, NodeProcess, limited
 
 ROUNDS = 5 if os.environ.get("CHAPPE_PROOF") == "full" else 1
 CONNECTIONS = 5000
 _HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-
-
-def raise_limit() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_HARD, _HARD))
 
 
 @pytest.mark.skipif(_HARD < CONNECTIONS + 200, reason="too few descriptors for a process here")
@@ -30,11 +26,10 @@ def test_burst_of_connections_is_answered_while_others_are_served(
 ) -> None:
     command = [sys.executable, "-m", "tests.faults.crowd", form, node.addresses[form]]
     with subprocess.Popen(
-        [*command, str(CONNECTIONS)],
+        [*limited(), *command, str(CONNECTIONS)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=raise_limit,  # noqa: PLW1509, one system call and no lock
     ) as process:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)

@@ -206,10 +206,10 @@ def test_a_damaged_copy_is_fetched_again_and_never_leads(replicas: Replicas) -> 
             await work.goes_on(60)
             master = await replicas.master()
             await replicas.kill(master)
+            work.taking.set()
             replicas.damage(master)
             # At once: it was master when it died, and nobody else is it yet.
             await replicas.start(master)
-            work.taking.set()
             await work.goes_on(30)
             assert await replicas.master() != master
             assert "journal damaged" in replicas.nodes[master].log()

@@ -16,6 +16,7 @@ from typing import Any
 import uvloop
 
 from chappe.client import Client, ClientOptions, connect
+from tests.servers import free_port
 
 from .process import Api, NodeProcess
 
@@ -57,10 +58,11 @@ class ClusterNode(NodeProcess):
     """A node that is found at its ports again after a death."""
 
     def start(self) -> None:
+        for flag in ("--port", "--http-port", "--tcp-port"):
+            at = self._command.index(flag) + 1
+            if self._command[at] == "0":
+                self._command[at] = str(free_port())
         super().start()
-        for flag, edge in (("--port", "websocket"), ("--http-port", "http"), ("--tcp-port", "tcp")):
-            port = self.addresses[edge].removesuffix("/ws").rpartition(":")[2]
-            self._command[self._command.index(flag) + 1] = port
 
     @property
     def url(self) -> str:

@@ -31,6 +31,8 @@ BACKLOG_MAX = 600
 # Of so many messages of a producer, one is never acknowledged by anybody.
 POISON_EVERY = 50
 _PAUSE_S = 0.002
+# How long what a node has sent may be on its way to a client on a busy machine.
+UNDER_WAY_S = 2.0
 
 
 @dataclass(slots=True)
@@ -248,8 +250,10 @@ class Work:
             assert sent.outcome != "ok" or {int(sent.id)} == found, f"{number}: {sent.id}, {found}"
 
     def again(self) -> list[Heard]:
-        """What came after somebody was told to be done with it."""
-        return [one for one in self.heard if one.at > self.done.get(one.number, one.at)]
+        """What came after somebody was told to be done with it, and was not under way then."""
+        return [
+            one for one in self.heard if one.at > self.done.get(one.number, one.at) + UNDER_WAY_S
+        ]
 
     def done_is_done(self, strays: frozenset[Client]) -> None:
         again = [one for one in self.again() if one.client not in strays]
