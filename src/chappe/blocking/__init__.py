@@ -11,7 +11,8 @@ use at once. `on_notice`, `on_dead` and a token function are called in that thre
 
 from chappe.blocking.client import Client, connect
 from chappe.blocking.consumer import Consumer
-from chappe.blocking.item import Item, Items
+from chappe.blocking.item import Item
+from chappe.blocking.items import Items
 from chappe.blocking.producer import DelayedProducer, OneWayProducer, Producer
 
 __all__ = [

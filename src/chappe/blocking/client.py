@@ -6,11 +6,11 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from chappe import client as asynchronous
 from chappe.blocking.background import Background
+from chappe.blocking.closing import Closing
 from chappe.blocking.handler import Handler, Pool
 from chappe.blocking.queueing import Queueing
 from chappe.client import ClientOptions, Message, Position, Published
@@ -19,7 +19,7 @@ from chappe.client.identity import Token
 from chappe.errors import ConnectionClosed
 
 
-class Client(Queueing):
+class Client(Queueing, Closing):
     """One endpoint's connection to a hub; see `chappe.client.Client` for what each method does."""
 
     def __init__(self, background: Background, client: asynchronous.Client) -> None:
@@ -137,17 +137,6 @@ class Client(Queueing):
                 self._background.stop()
                 for pool in self._pools.values():
                     pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def address(self) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from chappe import client as asynchronous
 from chappe.blocking.background import Background
+from chappe.blocking.closing import Closing
 from chappe.client import Receipt
 from chappe.client.deadletter import OnDead
 from chappe.client.outlet import Outlet
 
 P = TypeVar("P", bound=Outlet)
+N = TypeVar("N", bound=asynchronous.Producer)
 
 
-class _Outlet(Generic[P]):
+class _Outlet(Closing, Generic[P]):
     """What all producers have in common."""
 
     def __init__(self, background: Background, producer: P) -> None:
@@ -47,20 +48,12 @@ class _Outlet(Generic[P]):
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     async def _on_dead(self, callback: OnDead) -> None:
         self._producer.on_dead(callback)
 
 
-class Producer(_Outlet[asynchronous.Producer]):
-    """Sends messages that are stored when `send` returns; see `chappe.client.Producer`."""
+class _Numbered(_Outlet[N]):
+    """A producer whose retries the broker knows."""
 
     @property
     def name(self) -> str:
@@ -71,6 +64,10 @@ class Producer(_Outlet[asynchronous.Producer]):
     def seq(self) -> int:
         """The number of the next message."""
         return self._producer.seq
+
+
+class Producer(_Numbered[asynchronous.Producer]):
+    """Sends messages that are stored when `send` returns; see `chappe.client.Producer`."""
 
     def send(
         self,
@@ -90,18 +87,8 @@ class Producer(_Outlet[asynchronous.Producer]):
         return self._background.call(sending)
 
 
-class DelayedProducer(_Outlet[asynchronous.DelayedProducer]):
+class DelayedProducer(_Numbered[asynchronous.DelayedProducer]):
     """Sends messages that the broker holds for a while; see `chappe.client.DelayedProducer`."""
-
-    @property
-    def name(self) -> str:
-        """What the broker knows its retries by."""
-        return self._producer.name
-
-    @property
-    def seq(self) -> int:
-        """The number of the next message."""
-        return self._producer.seq
 
     def send(
         self,

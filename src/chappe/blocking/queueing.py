@@ -1,4 +1,9 @@
-"""What a client does with queues, without `await`."""
+"""What a client does with queues, without `await`.
+
+Each method stands here with all its parameters, as in `chappe.client`: an editor and `help` show a
+caller what there is, which they could not of methods that are made from the others. A test holds
+the two to each other.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,8 @@ from typing import Any, TypeVar
 from chappe import client as asynchronous
 from chappe.blocking.background import Background
 from chappe.blocking.consumer import Consumer
-from chappe.blocking.item import Item, Items
+from chappe.blocking.item import Item
+from chappe.blocking.items import Items
 from chappe.blocking.producer import DelayedProducer, OneWayProducer, Producer
 from chappe.client.delayed import DELAY_MS
 from chappe.client.letter import PAGE, Letter
