@@ -267,7 +267,11 @@ async def test_nothing_is_taken_after_a_close():
 
 
 @pytest.mark.parametrize("path", ["/echo", "/ws"])
-@pytest.mark.parametrize("behind", [masked(CLOSE), masked(3), header(TEXT, 1, mask=False) + b"a"])
+@pytest.mark.parametrize(
+    "behind",
+    [masked(CLOSE), masked(3), header(TEXT, 1, mask=False) + b"a"],
+    ids=["another close", "an unknown opcode", "no mask"],
+)
 @on_loop
 async def test_a_close_is_answered_whatever_lies_behind_it(behind, path):
     async with serving() as served:

@@ -20,6 +20,7 @@ from chappe.wire.payload import take_payload
 from tests.endpoints.timer import ManualTimer
 from tests.hub.rig import Endpoint, Rig, payload_of
 from tests.loop import on_loop
+from tests.parameters import named
 
 BILLING = "service:billing"
 
@@ -336,7 +337,7 @@ async def test_services_of_two_apps_share_nothing() -> None:
         (respond("", 1, 1), "request"),
         (respond("north.1", 1, 1), "request"),
     ],
-    ids=str,
+    ids=named,
 )
 @on_loop
 async def test_a_wrong_op_is_refused_by_the_name_of_its_field(op: Op, field: str) -> None:

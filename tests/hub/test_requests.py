@@ -31,6 +31,7 @@ from chappe.wire.ops import (
 )
 from tests.hub.rig import Rig, publish, send
 from tests.loop import on_loop
+from tests.parameters import named
 
 # Rooms and durable queues are not there yet.
 NOT_SERVED = (Join, Leave)
@@ -186,7 +187,7 @@ async def test_send_is_answered_ok_with_the_id_of_what_arrives() -> None:  # H5
         (Presence(to="room:1"), "protocol"),
         (Presence(to=""), "protocol"),
     ],
-    ids=lambda value: repr(value)[:60],
+    ids=named,
 )
 @on_loop
 async def test_an_error_is_answered_with_an_id_and_counted_without(op: Send, error: str) -> None:

@@ -33,6 +33,7 @@ from chappe.wire.ops import (
 from tests.endpoints.timer import ManualTimer
 from tests.hub.rig import Endpoint, Rig, payload_of, send
 from tests.loop import on_loop
+from tests.parameters import named
 
 JOBS = "queue:jobs"
 
@@ -340,7 +341,7 @@ async def test_to_remove_a_queue_answers_who_waits_there() -> None:
         (Cancel(id=1, to=JOBS, message="x"), "message"),
         (Send(id=1, to=JOBS), "data"),
     ],
-    ids=str,
+    ids=named,
 )
 @on_loop
 async def test_a_wrong_op_is_refused_by_the_name_of_its_field(op: Op, field: str) -> None:
@@ -403,7 +404,7 @@ async def test_a_producer_and_its_number_go_together(producer: tuple[Any, Any]) 
         ("administer", Inspect(id=1, to=JOBS, n=1)),
         ("administer", Letters(id=1, to=JOBS, do="purge")),
     ],
-    ids=str,
+    ids=named,
 )
 @on_loop
 async def test_each_op_needs_its_own_right(right: str, op: Op) -> None:
