@@ -199,6 +199,11 @@ def test_an_export_is_json_that_a_person_reads_and_an_import_takes(
         assert [message["data"] for message in document["messages"]] == ["ä", {"n": 1}]
         assert [letter["data"] for letter in document["dead"]] == ["dies"]
         assert json.loads(done(node, "export", queue))["messages"] == document["messages"]
+        # To a machine the export itself is the answer, or what was written where.
+        assert told(node, "export", queue)["messages"] == document["messages"]
+        exported = {"groups": 1, "messages": 2, "delayed": 1, "dead": 1}
+        answer = told(node, "export", queue, "--out", str(file))
+        assert answer == {"ok": True, "queue": f"queue:{queue}", "out": str(file), **exported}
         # However it is laid out, it is the same document.
         file.write_text(json.dumps(document, indent=2))
     copy = f"copy-{form}"
@@ -262,6 +267,9 @@ def test_what_is_wrong_is_named(node: Served, queue: str, tmp_path: Path) -> Non
     assert "--no-ack" in failed(node, "consume", queue, "-n", "0", "--no-ack", code=2)
     assert "--lane" in failed(node, "browse", queue, "--after", "1", code=2)
     assert "lane: " in failed(node, "browse", queue, "--lane", "77")
+    for looked in (("browse", queue), ("browse", queue, "--delayed"), ("dead", "list", queue)):
+        for n in ("0", "1001"):
+            assert "--n: must be between 1 and 1000" in failed(node, *looked, "-n", n, code=2)
     assert "lanes: " in failed(node, "create", queue, "--lanes", "0", "--volatile")
     assert "CONSUMER" in failed(node, "unregister", queue, code=2)
     assert "FILE" in failed(node, "import", str(tmp_path / "no"), code=2)

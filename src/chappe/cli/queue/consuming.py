@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, console, print_json
+from chappe.cli.options import console, print_json
+from chappe.cli.queue.asker import Asker, asking
 from chappe.cli.queue.progress import Advance, progress
 from chappe.cli.queue.remote import (
     Group,
@@ -19,7 +20,6 @@ from chappe.cli.queue.remote import (
     Name,
     RemoteQueue,
     Tags,
-    open_queue,
     parse_headers,
 )
 from chappe.cli.queue.tables import message_line
@@ -30,7 +30,9 @@ _WAIT_S_MAX = 20.0
 _FETCH = 100
 
 
+@asking
 def consume(
+    asker: Asker,
     name: Name,
     count: Annotated[int, typer.Option("--n", "-n", help="So many; 0: all there are.")] = 1,
     wait: Annotated[
@@ -43,11 +45,6 @@ def consume(
     ack: Annotated[
         bool, typer.Option("--ack/--no-ack", help="Without: they are handed back.")
     ] = True,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Take messages, print them, and acknowledge what is printed."""
     if count < 0:
@@ -56,7 +53,7 @@ def consume(
         raise ConfigError("--wait: must not be below 0")
     if not ack and count == 0:
         raise ConfigError("--no-ack: what is handed back comes again; say how many with --n")
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     taking = _Taking(
         queue,
         ack,
@@ -64,7 +61,7 @@ def consume(
     )
     shown: Callable[[Any], None] = (
         print_json
-        if as_json
+        if asker.as_json
         else lambda message: console.print(message_line(message), soft_wrap=True)
     )
     with progress("consuming", count or None, shown=not sys.stdout.isatty()) as advance:

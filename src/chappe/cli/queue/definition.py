@@ -9,8 +9,8 @@ import typer
 
 from chappe.cli.api import NodeApi
 from chappe.cli.live import show
-from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, console, print_json
-from chappe.cli.queue.remote import Name, open_node, open_queue
+from chappe.cli.queue.asker import Asker, asking
+from chappe.cli.queue.remote import Name
 from chappe.cli.queue.tables import queue_view, queues_table
 from chappe.errors import ConfigError
 
@@ -20,7 +20,9 @@ _Int = Annotated[int | None, typer.Option()]
 _Float = Annotated[float | None, typer.Option()]
 
 
+@asking
 def create(
+    asker: Asker,
     name: Name,
     lanes: Annotated[int | None, typer.Option(help="So many lanes; order holds in each.")] = None,
     volatile: Annotated[
@@ -42,14 +44,9 @@ def create(
     await_s: _Float = None,
     push_interval_s: _Float = None,
     expire_s: _Float = None,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Make a queue, durable unless said otherwise; or change the options of one."""
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     answer = queue.put(
         lanes=lanes,
         volatile=volatile,
@@ -65,84 +62,62 @@ def create(
         push_interval_s=push_interval_s,
         expire_s=expire_s,
     )
-    if as_json:
-        print_json(answer)
-        return
     given = answer.get("lanes") or []
     told = f", lane{'s' if len(given) != 1 else ''} {', '.join(map(str, given))}" if given else ""
-    console.print(f"[green]ok[/] {queue.address}{told}", highlight=False)
+    asker.tell(answer, f"[green]ok[/] {queue.address}{told}")
 
 
+@asking
 def list_(
+    asker: Asker,
     prefix: Annotated[str, typer.Option(help="Only those whose names begin so.")] = "",
     watch: Watch = 0.0,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """List queues: what waits, how far each group is behind, dead letters, where they live."""
-    node = open_node(http, token_file, ca)
-    show(lambda: _all(node, as_, prefix), queues_table, watch_s=watch, as_json=as_json)
+    node = asker.node()
+    show(lambda: _all(node, asker.as_, prefix), queues_table, watch_s=watch, as_json=asker.as_json)
 
 
+@asking
 def show_(
+    asker: Asker,
     name: Name,
     watch: Watch = 0.0,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Show one queue: its lanes, groups and options."""
-    queue = open_queue(name, as_, http, token_file, ca)
-    show(queue.figures, queue_view, watch_s=watch, as_json=as_json)
+    queue = asker.queue(name)
+    show(queue.figures, queue_view, watch_s=watch, as_json=asker.as_json)
 
 
+@asking
 def delete(
+    asker: Asker,
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Remove all that it holds.")] = False,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Remove a queue with all that it holds."""
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     if not yes:
         raise ConfigError(f"--yes: missing; {queue.address} would be removed with all it holds")
-    answer = queue.delete()
-    if as_json:
-        print_json(answer)
-    else:
-        console.print(f"[green]ok[/] {queue.address} is removed", highlight=False)
+    asker.tell(queue.delete(), f"[green]ok[/] {queue.address} is removed")
 
 
+@asking
 def promote(
+    asker: Asker,
     broker: Annotated[str, typer.Argument(help="The broker, named as the node that it began on.")],
     force: Annotated[
         bool, typer.Option("--force", help="Also when it may lack what was acknowledged.")
     ] = False,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Make the node at --http the master of a broker that it follows."""
-    node = open_node(http, token_file, ca)
+    node = asker.node()
     path = f"/v1/brokers/{quote(broker, safe='')}/promote"
-    asked: dict[str, Any] = {"as": as_}
+    asked: dict[str, Any] = {"as": asker.as_}
     if force:
         asked["force"] = "true"
     answer = node.post(path, None, **asked)
-    if as_json:
-        print_json(answer)
-    else:
-        console.print(f"[green]ok[/] this node is the master of {broker}", highlight=False)
+    asker.tell(answer, f"[green]ok[/] this node is the master of {broker}")
 
 
 def _all(node: NodeApi, as_: str, prefix: str) -> dict[str, Any]:

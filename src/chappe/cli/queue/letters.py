@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, console, print_json
+from chappe.cli.options import console, print_json
+from chappe.cli.queue.asker import Asker, asking
 from chappe.cli.queue.messages import show_page
 from chappe.cli.queue.progress import progress
-from chappe.cli.queue.remote import Name, RemoteQueue, open_queue
+from chappe.cli.queue.remote import After, Count, Name, RemoteQueue, Reverse
 from chappe.cli.queue.tables import message_view
 from chappe.errors import ConfigError
 
@@ -22,54 +23,44 @@ All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 @app.command("list")
+@asking
 def list_(
+    asker: Asker,
     name: Name,
-    count: Annotated[int, typer.Option("--n", "-n", help="So many.")] = 20,
-    after: Annotated[int | None, typer.Option(help="Go on from there.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The newest first.")] = False,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
+    count: Count = 20,
+    after: After = None,
+    reverse: Reverse = False,
 ) -> None:
     """List dead letters, and why each is one."""
-    queue = open_queue(name, as_, http, token_file, ca)
-    page = queue.get("dead", n=count, after=after, reverse="true" if reverse else None)
-    show_page(page, as_json=as_json)
+    page = asker.queue(name).page("dead", count, after, reverse=reverse)
+    show_page(page, as_json=asker.as_json)
 
 
 @app.command("show")
+@asking
 def show(
+    asker: Asker,
     name: Name,
     message: Annotated[str, typer.Argument(help="The dead letter's id.")],
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Show all of one dead letter."""
-    answer = open_queue(name, as_, http, token_file, ca).get("dead", message)
-    if as_json:
+    answer = asker.queue(name).get("dead", message)
+    if asker.as_json:
         print_json(answer)
     else:
         console.print(message_view(answer["message"]), soft_wrap=True)
 
 
 @app.command("replay")
+@asking
 def replay(
+    asker: Asker,
     name: Name,
     message: Messages = None,
     every: All = False,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Send dead letters again, to those who did not take them."""
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     ids = _chosen(message, every)
     done = 0
     total = len(ids) if ids is not None else queue.figures()["dead"]
@@ -78,28 +69,25 @@ def replay(
             replayed = queue.post("dead/replay", messages=batch)["n"]
             done += replayed
             advance(replayed)
-    _tell(done, "sent again", as_json=as_json)
+    _tell(asker, done, "sent again")
 
 
 @app.command("purge")
+@asking
 def purge(
+    asker: Asker,
     name: Name,
     message: Messages = None,
     every: All = False,
     yes: Annotated[bool, typer.Option("--yes", help="Needed for --all.")] = False,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Throw dead letters away."""
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     ids = _chosen(message, every)
     if ids is None and not yes:
         raise ConfigError(f"--yes: missing; all dead letters of {queue.address} would be lost")
     done = queue.post("dead/purge", messages=ids)["n"]
-    _tell(done, "thrown away", as_json=as_json)
+    _tell(asker, done, "thrown away")
 
 
 def _chosen(ids: list[str] | None, every: bool) -> list[str] | None:
@@ -125,9 +113,6 @@ def _batches(queue: RemoteQueue, ids: list[str] | None, total: int) -> Any:
             return
 
 
-def _tell(n: int, what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"ok": True, "n": n})
-    else:
-        letters = "dead letter" if n == 1 else "dead letters"
-        console.print(f"[green]ok[/] {n} {letters} {what}", highlight=False)
+def _tell(asker: Asker, n: int, what: str) -> None:
+    letters = "dead letter" if n == 1 else "dead letters"
+    asker.tell({"ok": True, "n": n}, f"[green]ok[/] {n} {letters} {what}")

@@ -15,14 +15,17 @@ from typing import Annotated, Any
 import typer
 
 from chappe.cli.api import NodeUnreachable
-from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, console, parse_data, print_json
+from chappe.cli.options import console, parse_data, print_json
+from chappe.cli.queue.asker import Asker, asking
 from chappe.cli.queue.progress import progress
 from chappe.cli.queue.remote import (
+    After,
+    Count,
     Headers,
     Name,
     RemoteQueue,
+    Reverse,
     Tags,
-    open_queue,
     parse_headers,
 )
 from chappe.cli.queue.tables import message_line
@@ -35,7 +38,9 @@ _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MAX_S = 10.0
 
 
+@asking
 def send(
+    asker: Asker,
     name: Name,
     data: Annotated[
         list[str] | None, typer.Argument(help="JSON, or any text: a message each.")
@@ -59,17 +64,12 @@ def send(
     retries: Annotated[int, typer.Option(help="How often a send that failed is tried again.")] = (
         _RETRIES
     ),
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Send messages, each once the one before is stored; prints `<num> ACK` for each.
 
     A send that may or may not have been stored is tried again, and stored once.
     """
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     fields = {
         "key": key,
         "headers": parse_headers(header),
@@ -90,59 +90,47 @@ def send(
                 if index == 0:
                     raise
                 raise ChappeError(f"message {index + 1}: {error}; {index} were sent") from None
-            if as_json:
-                print_json(answer)
-            else:
-                acked = answer["message"] if number is None else number
-                console.print(f"{acked} [green]ACK[/]", highlight=False)
+            acked = answer["message"] if number is None else number
+            asker.tell(answer, f"{acked} [green]ACK[/]")
             advance(1)
 
 
+@asking
 def browse(
+    asker: Asker,
     name: Name,
     lane: Annotated[int | None, typer.Option(help="One of its lanes; else all.")] = None,
-    count: Annotated[int, typer.Option("--n", "-n", help="So many.")] = 20,
-    after: Annotated[int | None, typer.Option(help="Go on from there.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The newest first.")] = False,
+    count: Count = 20,
+    after: After = None,
+    reverse: Reverse = False,
     delayed: Annotated[bool, typer.Option("--delayed", help="What is not due yet.")] = False,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Look at messages without taking them: of one lane, or of all, one after the other."""
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     if after is not None and lane is None and not delayed:
         raise ConfigError("--after: a place in a lane; say which with --lane")
-    query = {"after": after, "reverse": "true" if reverse else None}
     if delayed:
-        show_page(queue.get("delayed", n=count, **query), as_json=as_json)
+        page = queue.page("delayed", count, after, reverse=reverse)
+        show_page(page, as_json=asker.as_json)
         return
     lanes = [lane] if lane is not None else [each["lane"] for each in queue.figures()["lanes"]]
     for each in lanes:
-        page = queue.get("messages", lane=each, n=count, **query)
-        show_page(page, as_json=as_json, where=f"--lane {each} ")
+        page = queue.page("messages", count, after, reverse=reverse, lane=each)
+        show_page(page, as_json=asker.as_json, where=f"--lane {each} ")
         count -= len(page["messages"])
         if count <= 0:
             return
 
 
+@asking
 def cancel(
+    asker: Asker,
     name: Name,
     message: Annotated[str, typer.Argument(help="The message's id.")],
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Take back a delayed message that is not due yet."""
-    answer = open_queue(name, as_, http, token_file, ca).post("cancel", message=message)
-    if as_json:
-        print_json(answer)
-    else:
-        console.print(f"[green]ok[/] {message} is cancelled", highlight=False)
+    answer = asker.queue(name).post("cancel", message=message)
+    asker.tell(answer, f"[green]ok[/] {message} is cancelled")
 
 
 def show_page(page: dict[str, Any], *, as_json: bool, where: str = "") -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from chappe.cli.api import NodeApi
-from chappe.cli.options import api
 from chappe.errors import ConfigError
 
 Name = Annotated[str, typer.Argument(help="The queue's name, with or without queue: before it.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="May be repeated.")]
 Headers = Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; may be repeated.")]
+Count = Annotated[int, typer.Option("--n", "-n", help="So many.")]
+After = Annotated[int | None, typer.Option(help="Go on from there.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="The newest first.")]
 Group = Annotated[str | None, typer.Option(help="Share with the others of this group.")]
+
+# A node shows no more at once.
+_PAGE_MAX = 1000
 
 
 class RemoteQueue:
@@ -42,6 +45,14 @@ class RemoteQueue:
         """Ask; raises as NodeApi.get does."""
         return self.node.get(self.path(*path), **self._as, **query)
 
+    def page(
+        self, of: str, n: int, after: int | None, *, reverse: bool, lane: int | None = None
+    ) -> dict[str, Any]:
+        """Look at so many messages of a kind; raises ConfigError as well."""
+        if not 1 <= n <= _PAGE_MAX:
+            raise ConfigError(f"--n: must be between 1 and {_PAGE_MAX}")
+        return self.get(of, n=n, after=after, reverse="true" if reverse else None, lane=lane)
+
     def post(self, path: str, wait_s: float = 0.0, **body: Any) -> dict[str, Any]:
         """Tell; what is None is left out. Raises as NodeApi.post does."""
         return self.node.post(self.path(*path.split("/")), self._body(body), wait_s=wait_s)
@@ -65,18 +76,6 @@ class RemoteQueue:
 
     def _body(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._as | {name: value for name, value in body.items() if value is not None}
-
-
-def open_queue(
-    name: str, as_: str, http: str, token_file: Path | None, ca: Path | None
-) -> RemoteQueue:
-    """A queue of the node at an address; raises ConfigError for a wrong option."""
-    return RemoteQueue(open_node(http, token_file, ca), name, as_)
-
-
-def open_node(http: str, token_file: Path | None, ca: Path | None) -> NodeApi:
-    """The node at an address; raises ConfigError for a wrong option."""
-    return api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
 
 
 def parse_headers(given: list[str] | None) -> dict[str, str] | None:

@@ -15,10 +15,10 @@ from typing import IO, Annotated, Any
 import typer
 
 from chappe.cli.api import NodeUnreachable
-from chappe.cli.options import HTTP, As, Ca, Http, Json, TokenFile, console, print_json
+from chappe.cli.queue.asker import Asker, asking
 from chappe.cli.queue.document import document_of, kind_of, lines_of, queue_of
 from chappe.cli.queue.progress import Advance, progress
-from chappe.cli.queue.remote import Name, RemoteQueue, open_queue
+from chappe.cli.queue.remote import Name, RemoteQueue
 from chappe.errors import ChappeError, ConfigError, RequestError
 
 # What goes in with one request.
@@ -29,30 +29,32 @@ _SENT = ("groups", "messages", "delayed", "dead")
 _COUNTED = (*_SENT, "skipped")
 
 
+@asking
 def export(
+    asker: Asker,
     name: Name,
     out: Annotated[Path | None, typer.Option(help="Where to write; else standard output.")] = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="JSON lines instead of one document.")
     ] = False,
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
 ) -> None:
     """Write a queue as JSON: its options, groups, messages, delayed ones and dead letters."""
-    queue = open_queue(name, as_, http, token_file, ca)
+    queue = asker.queue(name)
     figures = queue.figures()
     total = figures["depth"] + figures["delayed"] + figures["dead"] + len(figures["groups"])
     with _writing(out) as file, progress("exporting", total, shown=out is not None) as advance:
-        counted = _counted(queue.node.lines(queue.path("export"), **queue.query()), advance)
-        for piece in _whole(counted) if lines else document_of(counted):
+        exported = _Exported(queue.node.lines(queue.path("export"), **queue.query()), advance)
+        for piece in _whole(exported) if lines else document_of(exported):
             file.write(piece)
+    # What goes to standard output is JSON itself, and nothing is said after it.
     if out is not None:
-        console.print(f"[green]wrote[/] {out}", highlight=False)
+        answer = {"ok": True, "queue": queue.address, "out": str(out), **exported.counts()}
+        asker.tell(answer, f"[green]wrote[/] {out}")
 
 
+@asking
 def import_(
+    asker: Asker,
     file: Annotated[str, typer.Argument(help="What `chappe queue export` wrote; - reads input.")],
     to: Annotated[str, typer.Option(help="Another queue than the one that was exported.")] = "",
     dead: Annotated[
@@ -60,25 +62,38 @@ def import_(
     ] = False,
     partial: Annotated[bool, typer.Option("--partial", help="Also without its end.")] = False,
     resume: Annotated[str, typer.Option(help="Go on, as an import that failed said.")] = "",
-    as_: As = "",
-    http: Http = HTTP,
-    token_file: TokenFile = None,
-    ca: Ca = None,
-    as_json: Json = False,
 ) -> None:
     """Read what an export wrote: make the queue and its groups, then send, in order."""
     producer, first = _resumed(resume)
     with _reading(file) as source:
         name, lines, total = _opened(source, file, partial=partial)
-        queue = open_queue(to or name, as_, http, token_file, ca)
+        queue = asker.queue(to or name)
         importing = _Importing(queue, producer, dead)
         with progress("importing", total) as advance:
             advance(first - 1)
             importing.run(islice(lines, first - 1, None), first, advance)
-    if as_json:
-        print_json({"ok": True, "queue": queue.address, **importing.counts})
-    else:
-        console.print(f"[green]ok[/] {queue.address}: {importing.told()}", highlight=False)
+    answer = {"ok": True, "queue": queue.address, **importing.counts}
+    asker.tell(answer, f"[green]ok[/] {queue.address}: {importing.told()}")
+
+
+class _Exported:
+    """The lines of an export as they come; its last one says how many of each there were."""
+
+    def __init__(self, lines: Iterable[bytes], advance: Advance) -> None:
+        self._lines = lines
+        self._advance = advance
+        self._last = b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._lines:
+            self._last = line
+            self._advance(1)
+            yield line
+
+    def counts(self) -> dict[str, int]:
+        """How much was exported, once all of it came."""
+        counts: dict[str, int] = json.loads(self._last)["end"]
+        return counts
 
 
 class _Importing:
@@ -203,12 +218,6 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
         size += len(line)
     if chunk:
         yield chunk
-
-
-def _counted(lines: Iterable[bytes], advance: Advance) -> Iterator[bytes]:
-    for line in lines:
-        advance(1)
-        yield line
 
 
 def _whole(lines: Iterable[bytes]) -> Iterator[str]:
