@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from chappe.edge.http.access import Administration, hello_of
 from chappe.edge.http.bodies import Answer, read_body
@@ -25,7 +25,7 @@ from chappe.edge.http.queue_bodies import (
     QueuesPage,
 )
 from chappe.errors import Overload, Unreachable
-from chappe.wire.ops import ClientOp, Inspect, Letters, Promote
+from chappe.wire.ops import ClientOp, Hello, Inspect, Letters, Promote
 
 # The addresses of the queues that an app has, wherever they live.
 QueuesOf = Callable[[str], Iterable[str]]
@@ -35,6 +35,32 @@ _FAILS = (400, 401, 403, 404, 503)
 _letters_decoder = msgspec.json.Decoder(LettersBody)
 Place = Annotated[int | None, Query(ge=-(2**63), le=2**63 - 1)]
 N = Annotated[int, Query(ge=1, le=MESSAGES_MAX)]
+
+
+class Asker:
+    """Who asks, where no token says it, and about which app."""
+
+    def __init__(self, request: Request, as_: As = "", app: str | None = None) -> None:
+        self.request = request
+        self.as_ = as_
+        self.app = app
+
+    def hello(self) -> Hello:
+        """What is said in its name; raises Unauthorized."""
+        return hello_of(self.request, self.as_, self.app)
+
+
+class Cut:
+    """Which of the messages to show: so many, from a place on."""
+
+    def __init__(self, n: N = 100, after: Place = None, reverse: bool = False) -> None:
+        self.n = n
+        self.after = after
+        self.reverse = reverse
+
+
+Asking = Annotated[Asker, Depends()]
+Cutting = Annotated[Cut, Depends()]
 
 
 class _Named(msgspec.Struct):
@@ -96,74 +122,35 @@ class QueueAdministrationRoutes:
         return router
 
     async def queues(
-        self,
-        request: Request,
-        as_: As = "",
-        app: str | None = None,
-        start: Start = 0,
-        limit: Limit = 100,
-        prefix: str = "",
+        self, asker: Asking, start: Start = 0, limit: Limit = 100, prefix: str = ""
     ) -> Response:
-        grant = self._administration.grant(request, as_, app)
+        grant = self._administration.grant(asker.request, asker.as_, asker.app)
         known = (queue for queue in self._queues_of(grant.app) if queue[6:].startswith(prefix))
         page, following = cut_page(sorted(known), start, limit)
-        errand = self._errands.open(hello_of(request, as_, app), peer_of(request))
+        errand = self._errands.open(asker.hello(), peer_of(asker.request))
         try:
             told = await asyncio.gather(*(self._tell(errand, queue) for queue in page))
         finally:
             self._errands.leave(errand)
         return done(QueuesPage(ok=True, queues=told, next=following))
 
-    async def figures(
-        self, request: Request, name: str, as_: As = "", app: str | None = None
-    ) -> Response:
-        return await self._inspect(request, as_, app, Inspect(to=f"queue:{name}"))
+    async def figures(self, name: str, asker: Asking) -> Response:
+        return await self._inspect(asker, Inspect(to=f"queue:{name}"))
 
     async def messages(
-        self,
-        request: Request,
-        name: str,
-        as_: As = "",
-        app: str | None = None,
-        lane: Place = None,
-        n: N = 100,
-        after: Place = None,
-        reverse: bool = False,
+        self, name: str, asker: Asking, cut: Cutting, lane: Place = None
     ) -> Response:
-        op = Inspect(to=f"queue:{name}", lane=lane, n=n, after=after, reverse=reverse)
-        return await self._inspect(request, as_, app, op)
+        return await self._browse(asker, Inspect(to=f"queue:{name}", lane=lane), cut)
 
-    async def delayed(
-        self,
-        request: Request,
-        name: str,
-        as_: As = "",
-        app: str | None = None,
-        n: N = 100,
-        after: Place = None,
-        reverse: bool = False,
-    ) -> Response:
-        op = Inspect(to=f"queue:{name}", delayed=True, n=n, after=after, reverse=reverse)
-        return await self._inspect(request, as_, app, op)
+    async def delayed(self, name: str, asker: Asking, cut: Cutting) -> Response:
+        return await self._browse(asker, Inspect(to=f"queue:{name}", delayed=True), cut)
 
-    async def dead(
-        self,
-        request: Request,
-        name: str,
-        as_: As = "",
-        app: str | None = None,
-        n: N = 100,
-        after: Place = None,
-        reverse: bool = False,
-    ) -> Response:
-        op = Inspect(to=f"queue:{name}", dead=True, n=n, after=after, reverse=reverse)
-        return await self._inspect(request, as_, app, op)
+    async def dead(self, name: str, asker: Asking, cut: Cutting) -> Response:
+        return await self._browse(asker, Inspect(to=f"queue:{name}", dead=True), cut)
 
-    async def letter(
-        self, request: Request, name: str, message: str, as_: As = "", app: str | None = None
-    ) -> Response:
+    async def letter(self, name: str, message: str, asker: Asking) -> Response:
         to = f"queue:{name}"
-        errand = self._errands.open(hello_of(request, as_, app), peer_of(request))
+        errand = self._errands.open(asker.hello(), peer_of(asker.request))
         try:
             after: int | None = None
             while True:
@@ -188,23 +175,20 @@ class QueueAdministrationRoutes:
     async def purge(self, request: Request, name: str) -> Response:
         return await self._deal(request, name, "purge")
 
-    async def promote(
-        self,
-        request: Request,
-        broker: str,
-        as_: As = "",
-        app: str | None = None,
-        force: bool = False,
-    ) -> Response:
-        return answered(await self._run(request, as_, app, Promote(broker=broker, force=force)))
+    async def promote(self, broker: str, asker: Asking, force: bool = False) -> Response:
+        return answered(await self._run(asker, Promote(broker=broker, force=force)))
 
     async def _deal(self, request: Request, name: str, do: str) -> Response:
         body: LettersBody = read_body(_letters_decoder, await read(request, _BODY_BYTES_MAX))
         op = Letters(to=f"queue:{name}", do=do, messages=body.messages)  # type: ignore[arg-type]
-        return answered(await self._run(request, body.as_, body.app, op))
+        return answered(await self._run(Asker(request, body.as_, body.app), op))
 
-    async def _inspect(self, request: Request, as_: str, app: str | None, op: Inspect) -> Response:
-        answer = await self._run(request, as_, app, op)
+    async def _browse(self, asker: Asker, op: Inspect, cut: Cut) -> Response:
+        op.n, op.after, op.reverse = cut.n, cut.after, cut.reverse
+        return await self._inspect(asker, op)
+
+    async def _inspect(self, asker: Asker, op: Inspect) -> Response:
+        answer = await self._run(asker, op)
         if not answer.ok:
             return answered(answer)
         # What the queue tells is a JSON object already.
@@ -221,6 +205,5 @@ class QueueAdministrationRoutes:
             return {"queue": queue, "error": answer.error, "reason": answer.reason}
         return answer.data
 
-    async def _run(self, request: Request, as_: str, app: str | None, op: ClientOp) -> Answer:
-        hello = hello_of(request, as_, app)
-        return await self._errands.run(hello, peer_of(request), op)
+    async def _run(self, asker: Asker, op: ClientOp) -> Answer:
+        return await self._errands.run(asker.hello(), peer_of(asker.request), op)

@@ -20,14 +20,12 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from chappe.edge.http.access import hello_of
 from chappe.edge.http.connection import Connection
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errand, Errands
 from chappe.edge.http.exchange import answered, peer_of
 from chappe.edge.http.failure import JSON, STATUS, TooLarge, headers_of
-from chappe.edge.http.query import As
-from chappe.edge.http.queue_administration import read_page
+from chappe.edge.http.queue_administration import Asking, read_page
 from chappe.edge.http.queue_bodies import Imported
 from chappe.edge.http.queue_import import Import
 from chappe.edge.http.stream import connection_of
@@ -73,10 +71,8 @@ class QueueTransferRoutes:
         router.add_api_route("/import", self.import_, methods=["POST"], **described)
         return router
 
-    async def export(
-        self, request: Request, name: str, as_: As = "", app: str | None = None
-    ) -> Response:
-        errand = self._errands.open(hello_of(request, as_, app), peer_of(request))
+    async def export(self, name: str, asker: Asking) -> Response:
+        errand = self._errands.open(asker.hello(), peer_of(asker.request))
         try:
             answer = await self._errands.ask(errand, Inspect(to=f"queue:{name}"))
         except BaseException:
@@ -91,15 +87,13 @@ class QueueTransferRoutes:
 
     async def import_(
         self,
-        request: Request,
         name: str,
-        as_: As = "",
-        app: str | None = None,
+        asker: Asking,
         line: FirstLine = 1,
         producer: str | None = None,
         dead: bool = False,
     ) -> Response:
-        errand = self._errands.open(hello_of(request, as_, app), peer_of(request))
+        errand = self._errands.open(asker.hello(), peer_of(asker.request))
         run = Import(
             lambda op: self._errands.ask(errand, op),
             f"queue:{name}",
@@ -109,7 +103,7 @@ class QueueTransferRoutes:
             dead=dead,
         )
         try:
-            async for text in self._read_lines(request):
+            async for text in self._read_lines(asker.request):
                 await run.take(text)
             await run.finish()
         except RequestError as error:
