@@ -6,7 +6,6 @@ After the network has healed, the tables of all nodes agree with the truth withi
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -15,9 +14,8 @@ from chappe.simulation import seeds
 from tests.simulation.cluster_invariants import check
 from tests.simulation.cluster_tables import differences
 from tests.simulation.cluster_world import ClusterWorld
-from tests.simulation.processes import digest_in_a_process
+from tests.simulation.proof import FULL, check_repeats, repeatable
 
-FULL = os.environ.get("CHAPPE_PROOF") == "full"
 SEEDS = 400 if FULL else 20
 # Seeds are run in groups, so that each group has a time limit of its own.
 GROUPS = 40 if FULL else 10
@@ -35,11 +33,8 @@ def run(seed: int) -> ClusterWorld:
     """Run a seed and check it."""
     world = ClusterWorld(seed)
     world.differences = differences
-    try:
+    with repeatable(seed, world.simulation):
         check(world.run())
-    except AssertionError as error:
-        error.add_note(f"seed {seed}; replay: {world.simulation.replay}")
-        raise
     return world
 
 
@@ -56,13 +51,7 @@ def test_a_seed_that_failed_once_does_not_fail_again(seed: int):
 
 @pytest.mark.parametrize("seed", range(20) if FULL else (10,))
 def test_a_seed_gives_the_same_run_each_time_and_in_every_process(seed: int):
-    digest = ClusterWorld(seed).run().trace.digest()
-    assert ClusterWorld(seed).run().trace.digest() == digest
-    assert ClusterWorld(seed + 1).run().trace.digest() != digest
-    expression = f"tests.simulation.cluster_world.ClusterWorld({seed})"
-    for hash_seed in ("1", "4242"):
-        # What it logs stands before it.
-        assert digest_in_a_process(expression, hash_seed).splitlines()[-1] == digest
+    check_repeats(ClusterWorld, seed)
 
 
 def test_the_workload_does_what_it_is_for():

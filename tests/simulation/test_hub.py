@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
@@ -11,23 +10,17 @@ from chappe.errors import CloseCode
 from chappe.hub.options import HubOptions
 from chappe.simulation import Simulation, seeds
 from tests.simulation.invariants import check, check_now
-from tests.simulation.processes import digest_in_a_process
+from tests.simulation.proof import FULL, check_repeats, repeatable
 from tests.simulation.scripted_client import ScriptedClient
 from tests.simulation.workload import HUB, PORT, TracingRecorder, World, make_hub
 
-FULL = os.environ.get("CHAPPE_PROOF") == "full"
 SEEDS = 1000 if FULL else 20
 # Seeds are run in groups, so that each group has a time limit of its own.
 GROUPS = 100 if FULL else 20
 
 
 def test_a_seed_gives_the_same_run_each_time_and_in_every_process():
-    seed = 11
-    digest = World(seed).run().trace.digest()
-    assert World(seed).run().trace.digest() == digest
-    expression = f"tests.simulation.workload.World({seed})"
-    assert digest_in_a_process(expression, "1") == digest
-    assert digest_in_a_process(expression, "4242") == digest
+    check_repeats(World, 11)
 
 
 def test_different_seeds_give_different_runs():
@@ -40,11 +33,8 @@ def test_the_hub_keeps_its_promises_for_every_seed(group: int):
     for seed in seeds(SEEDS)[group::GROUPS]:
         world = World(seed)
         world.look = check_now
-        try:
+        with repeatable(seed, world.simulation):
             check(world.run())
-        except AssertionError as error:
-            error.add_note(f"seed {seed}; replay: {world.simulation.replay}")
-            raise
 
 
 def test_the_workload_does_what_it_is_for():

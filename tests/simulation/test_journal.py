@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
 
 from chappe.simulation import seeds
 from tests.simulation.journal_world import JournalWorld
+from tests.simulation.proof import FULL
 
-FULL = os.environ.get("CHAPPE_PROOF") == "full"
 SEEDS = 1000 if FULL else 60
 GROUPS = 20 if FULL else 4
 

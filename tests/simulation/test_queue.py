@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
 
 from chappe.simulation import seeds
-from tests.simulation.processes import digest_in_a_process
+from tests.simulation.proof import FULL, check_repeats, repeatable
 from tests.simulation.queue_history import FAIL, OK, UNKNOWN
 from tests.simulation.queue_invariants import check
 from tests.simulation.queue_world import QueueWorld
 
-FULL = os.environ.get("CHAPPE_PROOF") == "full"
 SEEDS = 400 if FULL else 15
 # Seeds are run in groups, so that each group has a time limit of its own.
 GROUPS = 40 if FULL else 5
@@ -32,11 +30,8 @@ FAILED_ONCE = {
 def run(seed: int) -> QueueWorld:
     """Run a seed and check it."""
     world = QueueWorld(seed)
-    try:
+    with repeatable(seed, world.simulation):
         check(world.run())
-    except AssertionError as error:
-        error.add_note(f"seed {seed}; replay: {world.simulation.replay}")
-        raise
     return world
 
 
@@ -52,13 +47,7 @@ def test_a_seed_that_failed_once_does_not_fail_again(seed: int):
 
 
 def test_a_seed_gives_the_same_run_each_time_and_in_every_process():
-    seed = 10
-    digest = QueueWorld(seed).run().trace.digest()
-    assert QueueWorld(seed).run().trace.digest() == digest
-    assert QueueWorld(seed + 1).run().trace.digest() != digest
-    expression = f"tests.simulation.queue_world.QueueWorld({seed})"
-    for hash_seed in ("1", "4242"):
-        assert digest_in_a_process(expression, hash_seed).splitlines()[-1] == digest
+    check_repeats(QueueWorld, 10)
 
 
 def test_the_workload_does_what_it_is_for():
