@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from chappe.log.fs import Fs
@@ -9,13 +11,15 @@ from chappe.log.segment import unwrap_index, wrap_index
 
 # Each is one promotion; of older ones no replica has anything left to compare.
 EPOCHS_MAX = 256
-EPOCHS = "epochs"
+_FILE = "epochs"
 
 
 class Epochs:
     """The epochs of a journal with the position at which each began, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self._fs = fs
+        self.path = f"{folder}/{_FILE}"
         self.all: list[tuple[int, int]] = []
 
     @property
@@ -41,19 +45,20 @@ class Epochs:
         self.all = [(epoch, start) for epoch, start in self.all if start < lsn]
         return len(self.all) < before
 
-    def encode(self) -> bytes:
-        """The file's content."""
-        return wrap_index(msgspec.json.encode(self.all))
+    def saving(self) -> Callable[[], None]:
+        """What puts the file in place, blocking, as the epochs are now."""
+        content = wrap_index(msgspec.json.encode(self.all))
+        return lambda: self._fs.write(self.path, content)
 
-    def save(self, fs: Fs, path: str) -> None:
+    def save(self) -> None:
         """Put the file in place, blocking."""
-        fs.write(path, self.encode())
+        self.saving()()
 
-    def load(self, fs: Fs, path: str) -> bool:
+    def load(self) -> bool:
         """Read the file if there is one, blocking; whether it was whole."""
-        if not fs.exists(path):
+        if not self._fs.exists(self.path):
             return True
-        data = unwrap_index(fs.read(path, 0, fs.size(path)))
+        data = unwrap_index(self._fs.read(self.path, 0, self._fs.size(self.path)))
         if data is None:
             return False
         self.all = msgspec.json.decode(data, type=list[tuple[int, int]])

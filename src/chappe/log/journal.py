@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 
 from chappe.errors import Forbidden, Overload, StorageError
+from chappe.log.archive import Archive
 from chappe.log.batch import HEADER_BYTES, Batch
 from chappe.log.cutting import cut_back
+from chappe.log.damages import Damages
 from chappe.log.disk import Disk
-from chappe.log.epochs import EPOCHS, Epochs
+from chappe.log.epochs import Epochs
 from chappe.log.flushing import Acknowledger, Flushing, Timer
 from chappe.log.fs import Fs
 from chappe.log.group import Building, Done, Group, Sealing
@@ -27,13 +29,11 @@ from chappe.log.options import JournalOptions
 from chappe.log.raw import check_raw
 from chappe.log.reading import Got, GotRaw, Reading
 from chappe.log.recovery import Recovery
-from chappe.log.retention import removable
-from chappe.log.segment import Damage, Segment, Segments, scan, unwrap_index, wrap_index
+from chappe.log.segment import Damage, Segment, Segments, scan
 from chappe.log.writer import Piece, Writer
 
 log = structlog.get_logger()
 
-DAMAGES_MAX = 1000
 # A segment is so many times as long as the snapshot that it begins with, at least.
 _SNAPSHOT_SHARE = 4
 # Lies in the folder of a journal that was closed in order.
@@ -71,20 +71,18 @@ class Journal:
         self._flushing = Flushing(
             folder, self._writer, self._jobs, timer, options, self._close_batch, self._landed
         )
-        self._epochs = Epochs()
-        # The owner's: what to keep in the index of a segment that is over; whom to tell of each
-        # that was sealed (path, base), once its index is written; whether one has to stay.
+        self._archive = Archive(
+            fs, self._segments, self._writer, self._jobs, self._flushing, options, wall_ms
+        )
+        self._epochs = Epochs(fs, folder)
+        self._damages = Damages()
+        # The owner's: what to keep in the index of a segment that is over.
         self.index: Callable[[int], bytes] | None = None
-        self.sealed: Callable[[str, int], None] | None = None
-        self.keep: Callable[[int], bool] | None = None
-        self.damages: list[Damage] = []
         # The LSN of the batch that is being built.
         self.end = 0
         # Where the segment begins that it goes to; None: it begins one.
         self._base: int | None = None
         self._roll_bytes = options.segment_bytes
-        self._passed = 0
-        self._removing = False
         self._open = False
 
     @property
@@ -127,6 +125,29 @@ class Journal:
         self._flushing.acknowledger = acknowledger
 
     @property
+    def sealed(self) -> Callable[[str, int], None] | None:
+        """Who is told of each segment that is over, by path and base, once its index is written."""
+        return self._archive.sealed
+
+    @sealed.setter
+    def sealed(self, sealed: Callable[[str, int], None] | None) -> None:
+        self._archive.sealed = sealed
+
+    @property
+    def keep(self) -> Callable[[int], bool] | None:
+        """Who says whether a segment has to stay, by its base."""
+        return self._archive.keep
+
+    @keep.setter
+    def keep(self, keep: Callable[[int], bool] | None) -> None:
+        self._archive.keep = keep
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What of its files is no batch, as far as it was seen."""
+        return self._damages.all
+
+    @property
     def epoch(self) -> int:
         """The epoch that the journal is in; 0 before the first."""
         return self._epochs.last
@@ -150,8 +171,8 @@ class Journal:
         """
         self._writer.lock()
         try:
-            known = self._epochs.load(self._fs, f"{self.folder}/{EPOCHS}")
-            recovery = Recovery(self._fs, self._segments, self._report)
+            known = self._epochs.load()
+            recovery = Recovery(self._fs, self._segments, self._damages.report)
             for batch in recovery.batches():
                 self._epochs.begin(batch.epoch, batch.lsn)
                 yield batch
@@ -271,19 +292,15 @@ class Journal:
 
     def trim(self, lsn: int) -> None:
         """Let go what is below, as retention allows; to be called now and then."""
-        self._passed = max(self._passed, lsn)
-        self._retain()
+        self._archive.trim(lsn)
 
     def read_index(self, base: int) -> bytes | None:
         """What `index` gave for a sealed segment, blocking; None when it is missing or damaged."""
-        path = self._segments.index_path(base)
-        if not self._fs.exists(path):
-            return None
-        return unwrap_index(self._fs.read(path, 0, self._fs.size(path)))
+        return self._archive.read_index(base)
 
     def write_index(self, base: int, data: bytes) -> None:
         """Put a sealed segment's index in place, blocking."""
-        self._fs.write(self._segments.index_path(base), wrap_index(data))
+        self._archive.write_index(base, data)
 
     def scan(self, base: int) -> Iterator[Batch]:
         """Read all batches of one segment, blocking; damage is reported."""
@@ -294,7 +311,7 @@ class Journal:
             if isinstance(part, Batch):
                 yield part
             else:
-                self._report(part)
+                self._damages.report(part)
 
     def truncate(self, lsn: int) -> int:
         """Cut back to the last batch that ends at a position or before, blocking.
@@ -311,7 +328,7 @@ class Journal:
             end = cut_back(self._fs, self._segments, lsn)
             self._resume(end)
         if self._epochs.cut(end):
-            self._epochs.save(self._fs, f"{self.folder}/{EPOCHS}")
+            self._epochs.save()
         return end
 
     def reset(self, lsn: int, epoch: int) -> None:
@@ -324,7 +341,7 @@ class Journal:
         self._writer.remove(self.bases)
         self._segments.all.clear()
         self._epochs.all = [(epoch, lsn)]
-        self._epochs.save(self._fs, f"{self.folder}/{EPOCHS}")
+        self._epochs.save()
         self._resume(lsn)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
@@ -395,59 +412,20 @@ class Journal:
         for batch in group.batches:
             self._reading.newest.add(batch)
         if group.sealing is not None:
-            self._seal(group.sealing)
-
-    def _seal(self, sealing: Sealing) -> None:
-        base, index = sealing.base, sealing.index
-        path = self._segments.path(base)
-
-        def write() -> None:
-            if index is not None:
-                self.write_index(base, index)
-
-        def written(_: None, error: OSError | None) -> None:
-            if error is not None:
-                # It can be made again from the segment.
-                log.warning("index not written", segment=path, error=str(error))
-            if self.sealed is not None:
-                self.sealed(path, base)
-            self._retain()
-
-        self._jobs.run(write, written)
-
-    def _retain(self) -> None:
-        sealed = self._segments.all[:-1]
-        if self._removing or self._flushing.broken or not sealed or sealed[0].end > self._passed:
-            return
-        now_ms = self._wall_ms()
-        going = removable(sealed, self._passed, now_ms, self._options, self.keep)
-        if going:
-            del self._segments.all[: len(going)]
-            self._removing = True
-            bases = [segment.base for segment in going]
-            # The snapshot that stands for them has to be on the disk before they go.
-            self._jobs.run(self._writer.sync, self._flushing.synced)
-            self._jobs.run(lambda: self._writer.remove(bases), self._removed)
-
-    def _removed(self, _: None, error: OSError | None) -> None:
-        self._removing = False
-        if error is not None:
-            log.warning("segments not removed", folder=self.folder, error=str(error))
+            self._archive.seal(group.sealing)
 
     def _keep_epochs(self) -> None:
-        content = self._epochs.encode()
-        path = f"{self.folder}/{EPOCHS}"
-        self._jobs.run(lambda: self._fs.write(path, content), self._flushing.synced)
+        self._jobs.run(self._epochs.saving(), self._flushing.synced)
 
     def _find_epochs(self) -> None:
         """Read every batch for its epoch, since the file that says it is damaged."""
-        path = f"{self.folder}/{EPOCHS}"
-        self._report(Damage(path, 0, self._fs.size(path), "the checksum is wrong"))
+        path = self._epochs.path
+        self._damages.report(Damage(path, 0, self._fs.size(path), "the checksum is wrong"))
         self._epochs.all = []
         for base in self.bases:
             for batch in self.scan(base):
                 self._epochs.begin(batch.epoch, batch.lsn)
-        self._epochs.save(self._fs, path)
+        self._epochs.save()
 
     def _resume(self, empty: int) -> None:
         """Go on after the last segment, or at a position if there is none."""
@@ -477,16 +455,3 @@ class Journal:
     def _closed(self, _: None, error: OSError | None) -> None:
         if error is not None:
             log.warning("journal not closed cleanly", folder=self.folder, error=str(error))
-
-    def _report(self, damage: Damage) -> None:
-        if damage in self.damages:
-            return
-        log.warning(
-            "journal damaged",
-            segment=damage.segment,
-            offset=damage.offset,
-            end=damage.end,
-            reason=damage.reason,
-        )
-        if len(self.damages) < DAMAGES_MAX:
-            self.damages.append(damage)
