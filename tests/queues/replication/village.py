@@ -31,6 +31,8 @@ from chappe.wire.replica import REPLICA_OPS
 
 LEASES = RegistryOptions(lease_s=3.0, poll_s=1.0, timeout_s=1.0)
 JOURNAL = JournalOptions(segment_bytes=8192, batch_bytes_max=16_384, allocate_bytes=0)
+TIMEOUT_S = 1.0
+ACKNOWLEDGED: dict[str, Any] = {"mode": "acknowledged", "timeout_s": TIMEOUT_S}
 # How long a link takes to notice that nobody is there.
 SILENCE_S = 1.5
 _decode = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -375,3 +377,19 @@ def village(
 async def fill(node: Villager, values: Iterable[Any], broker: str = "a") -> list[Any]:
     """Append values one after the other; those that were acknowledged."""
     return [value for value in values if await node.append(value, broker) is None]
+
+
+async def gather(place: Village, count: int) -> Villager:
+    """Start nodes, and wait until all copies of the broker a are in sync."""
+    names = "abcde"[:count]
+    for name in names:
+        await place.add(name)
+    master = await place.master()
+    assert master.name == "a"
+    await place.until(lambda: sorted(master.record().insync) == list(names))  # type: ignore[union-attr]
+    return master
+
+
+def now() -> float:
+    """The simulated time, in seconds."""
+    return asyncio.get_running_loop().time()
