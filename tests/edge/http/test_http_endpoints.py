@@ -72,6 +72,23 @@ def test_a_fetch_waits_for_work(serve, run):  # H17
     run(main)
 
 
+def test_a_fetch_that_is_to_wait_for_longer_than_a_request_may_is_refused(serve, run):  # H17
+    async def main():
+        async with serve() as service:
+            await make_queue(service)
+            session = await service.open_poll("user:bob")
+            for path, more in (
+                ("/v1/queues/q/fetch", {}),
+                (f"/v1/poll/{session}/ops", {"op": "fetch", "to": "queue:q"}),
+            ):
+                wrong = await service.post(path, {"wait_ms": 30_001, **more})
+                assert wrong.status_code == 400
+                assert wrong.json()["reason"] == "wait_ms: must be between 0 and 30000 over HTTP"
+            assert list(service.hub.sessions) == [session]
+
+    run(main)
+
+
 @pytest.mark.parametrize("way", ["leave", "nack", "lease"])
 def test_work_that_was_not_done_goes_to_the_next(serve, run, way):  # H17
     options = HubOptions(heartbeat_s=0.02, poll_lease_s=0.1) if way == "lease" else None

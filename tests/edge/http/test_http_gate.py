@@ -115,3 +115,29 @@ def test_documentation_pages_are_off_and_unknown_paths_answer_in_json(serve, run
             assert (wrong.status_code, wrong.json()["error"]) == (405, "protocol")
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "part"),
+    [
+        ("PUT", "/v1/queues/%ff", "path"),
+        ("PUT", "/v1/topics/a%C3", "path"),
+        ("GET", "/%fe", "path"),
+        ("GET", "/v1/presence?to=user:%ff", "query"),
+    ],
+)
+def test_a_target_that_is_not_utf_8_is_refused(serve, run, method, target, part):
+    async def main():
+        async with serve() as service:
+            wrong = await service.client.request(method, target, content=b"{}")
+            refused = {"ok": False, "error": "protocol", "reason": f"{part}: not UTF-8"}
+            assert (wrong.status_code, wrong.json()) == (400, refused)
+            # A page that may use the API can read why.
+            wrong = await service.client.request(method, target, headers={"origin": PAGE})
+            assert wrong.headers.get("access-control-allow-origin") == (
+                PAGE if target.startswith("/v1/") else None
+            )
+            right = await service.get("/v1/presence?to=user:%C3%A9")
+            assert right.status_code == 200
+
+    run(main)

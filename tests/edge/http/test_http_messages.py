@@ -199,3 +199,28 @@ def test_malformed_bodies_are_refused_and_counted(serve, run, body):
             assert status["counters"]["refusals"]["protocol"] == 1
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/send", {"to": "user:bob", "data": 1}),
+        ("POST", "/v1/publish", {"to": "topic:t", "data": 1}),
+        ("POST", "/v1/services/s/request", {"data": 1}),
+        ("POST", "/v1/poll", {}),
+        ("POST", "/v1/tokens/revoke", {"jti": "a", "exp": 1}),
+        ("PUT", "/v1/topics/t", {}),
+        ("PUT", "/v1/avatars/a", {"user": "user:bob"}),
+        ("PUT", "/v1/queues/q", {}),
+        ("POST", "/v1/queues/q/send", {"data": 1}),
+    ],
+)
+def test_a_field_that_nobody_knows_is_refused_by_its_name(serve, run, method, path, body):
+    async def main():
+        async with serve() as service:
+            wrong = await service.client.request(method, path, json=body | {"tpo": 1})
+            assert wrong.status_code == 400
+            assert "tpo" in wrong.json()["reason"]
+            assert not service.hub.sessions
+
+    run(main)

@@ -115,8 +115,7 @@ def test_a_request_that_waits_is_not_taken_for_silent(serve, run):  # H4
     async def main():
         async with serve(hub_options=options) as service:
             later = Later(service)
-            body = {"to": "service:s", "data": 1}
-            asking = asyncio.create_task(service.post("/v1/services/s/request", body))
+            asking = asyncio.create_task(service.post("/v1/services/s/request", {"data": 1}))
             await later.arrive(1)
             session, _ = later.asked[0]
             changes, last = 0, 0

@@ -28,8 +28,8 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PolledOp: Any = Union[tuple(op for op in CLIENT_OPS if op not in (Hello, Pong))]
 
 
-class Identified(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Who asks, where no token says it."""
+class Identified(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Who asks, where no token says it. A field that nobody knows is refused by its name."""
 
     as_: User = field(name="as", default="")
     app: App | None = None

@@ -7,6 +7,7 @@ development, where no token is needed, that would be everything. Hence the check
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -50,6 +51,8 @@ class Gate:
             app, origin = _ambiguous(), None
         elif fault := self._fault(headers, api):
             app, origin = failed(403, ErrorCode.FORBIDDEN, fault), None
+        elif part := _unreadable(scope):
+            app = failed(400, ErrorCode.PROTOCOL, f"{part}: not UTF-8")
         elif api and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             app = _preflight()
 
@@ -77,6 +80,17 @@ class Gate:
 
 def _is_loopback(hosts: Iterable[str]) -> bool:
     return all(host in _LOOPBACK or host.rpartition(":")[0] in _LOOPBACK for host in hosts)
+
+
+def _unreadable(scope: Scope) -> str | None:
+    """The part of a request's target that is not UTF-8: names in it would come out as others."""
+    for part, value in (("path", scope["raw_path"]), ("query", scope["query_string"])):
+        if b"%" in value:
+            try:
+                unquote_to_bytes(value).decode()
+            except UnicodeDecodeError:
+                return part
+    return None
 
 
 def _ambiguous() -> Response:

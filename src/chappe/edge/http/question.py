@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from chappe.edge.http.bodies import Answer
 from chappe.edge.http.options import HttpOptions
-from chappe.errors import Overload
+from chappe.errors import BadRequest, Overload
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
 from chappe.wire.encoding import EVENT_STREAM, JSON_ITEMS, Encoding
@@ -56,8 +56,9 @@ class Questions:
     async def ask(self, asker: Asker, op: ClientOp) -> Answer:
         """Carry out an op on a session with an encoding of this edge, and give its reply.
 
-        Raises Overload with its outcome unknown when none comes in time, or the session is closed
-        meanwhile. Cancelling it leaves the op to be carried out, and its reply to nobody.
+        Raises BadRequest for one that may wait for too long, and Overload with its outcome unknown
+        when no reply comes in time or the session is closed meanwhile. Cancelling it leaves the op
+        to be carried out, and its reply to nobody.
         """
         session = asker.session
         limit_s = self._bound(op)
@@ -80,10 +81,15 @@ class Questions:
         raise Overload(reason, outcome_unknown=True)
 
     def _bound(self, op: ClientOp) -> float:
-        """Hold what an op may wait for to what a request may; returns how long that is."""
+        """Hold what an op may wait for to what a request may; returns how long that is.
+
+        Raises BadRequest for a fetch that is to wait for longer.
+        """
         wait_ms = 0
         if isinstance(op, Fetch):
-            wait_ms = op.wait_ms = min(op.wait_ms, self._wait_ms_max)
+            wait_ms = op.wait_ms
+            if wait_ms > self._wait_ms_max:
+                raise BadRequest(f"wait_ms: must be between 0 and {self._wait_ms_max} over HTTP")
         elif isinstance(op, Request):
             wait_ms = self._wait_ms_max
             if op.timeout_ms is not None:

@@ -16,7 +16,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 MessageId = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
-class QueueBody(Identified, kw_only=True, forbid_unknown_fields=True):
+class QueueBody(Identified, kw_only=True):
     """What a queue keeps, how often and how long a consumer may try, and in which order."""
 
     volatile: bool | None = None
@@ -34,7 +34,7 @@ class QueueBody(Identified, kw_only=True, forbid_unknown_fields=True):
     expire_s: Seconds | None = None
 
 
-class QueueSendBody(Identified, kw_only=True, forbid_unknown_fields=True):
+class QueueSendBody(Identified, kw_only=True):
     """A message to a queue."""
 
     data: Raw | UnsetType = UNSET
@@ -50,7 +50,7 @@ class QueueSendBody(Identified, kw_only=True, forbid_unknown_fields=True):
     type: Int64 | None = None
 
 
-class FetchBody(Identified, kw_only=True, forbid_unknown_fields=True):
+class FetchBody(Identified, kw_only=True):
     """How many messages of a queue, and how long to wait for the first.
 
     `session` is what an earlier fetch of the same consumer was answered with.
@@ -74,19 +74,19 @@ class AckBody(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_f
     leave: bool = False
 
 
-class NackBody(AckBody, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class NackBody(AckBody, kw_only=True):
     """Which messages are handed back, and how long they are not to be tried again."""
 
     delay_ms: Count | None = None
 
 
-class CancelBody(Identified, kw_only=True, forbid_unknown_fields=True):
+class CancelBody(Identified, kw_only=True):
     """Which delayed message is taken back."""
 
     message: MessageId
 
 
-class ConsumerBody(Identified, kw_only=True, forbid_unknown_fields=True):
+class ConsumerBody(Identified, kw_only=True):
     """A consumer to be known by its name; without a group it shares with nobody."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -97,7 +97,7 @@ class ConsumerBody(Identified, kw_only=True, forbid_unknown_fields=True):
     new: bool = False
 
 
-class LettersBody(Identified, kw_only=True, forbid_unknown_fields=True):
+class LettersBody(Identified, kw_only=True):
     """Which dead letters; all of them where none are named."""
 
     messages: Annotated[list[MessageId], Meta(max_length=MESSAGES_MAX)] | None = None
