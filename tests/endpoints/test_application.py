@@ -51,7 +51,7 @@ class Neighbours(Alone):
         self.far = Neighbour()
         self.carried: list[Op] = []
         self.stood: list[Op] = []
-        self.gave: set[str | int] = set()
+        self.given: set[str | int] = set()
 
     def home(self, app: str, address: str) -> Neighbour | None:
         return self.far if "far" in address else None
@@ -65,7 +65,10 @@ class Neighbours(Alone):
 
     def giver(self, session: Session, op: Ack | Nack | Respond) -> Neighbour | None:
         given = op.request if isinstance(op, Respond) else op.message
-        return self.far if given in self.gave else None
+        return self.far if given in self.given else None
+
+    def gave(self, session: Session) -> bool:
+        return bool(self.given)
 
 
 class Village(Rig):
@@ -109,7 +112,7 @@ async def test_what_is_carried_out_for_another_node_is_not_carried_on() -> None:
     village = Village()
     alice = village.endpoint("alice")
     alice.session.edge = LINK
-    village.neighbours.gave = {7}
+    village.neighbours.given = {7}
     for op in (Provide(id=1, to="service:far"), Ack(id=2, message=7)):
         alice.say(op)
     await village.tick()
@@ -126,13 +129,13 @@ async def test_what_is_carried_out_for_another_node_is_not_carried_on() -> None:
 @on_loop
 async def test_an_answer_goes_to_the_node_that_gave_what_it_answers(op: Any) -> None:
     village = Village()
-    village.neighbours.gave = {7, "7", "far.7"}
+    village.neighbours.given = {7, "7", "far.7"}
     alice = village.endpoint("alice")
     alice.say(op)
     await village.tick()
     assert village.neighbours.carried == [op]
     assert alice.heard() == []
-    village.neighbours.gave.clear()
+    village.neighbours.given.clear()
     alice.say(op)
     await village.tick()
     assert len(village.neighbours.carried) == 1

@@ -32,7 +32,7 @@ async def test_a_queue_from_its_making_to_its_end(encoding: Encoding) -> None:  
     rig = Rig()
     admin, dying, worker = (rig.endpoint(name, encoding) for name in ("admin", "dying", "worker"))
     admin.say(Create(id=1, to=JOBS, volatile=True, ack_timeout_s=0.5))
-    dying.say(Fetch(id=2, to=JOBS, n=2, wait_ms=60_000))
+    dying.say(Fetch(id=2, to=JOBS, n=1, wait_ms=60_000))
     worker.say(Consume(id=3, to=JOBS, credit=10))
     admin.say(*(send(JOBS, n, 10 + n) for n in range(3)), Presence(id=20, to=JOBS))
     replies = await heard(admin, 5)

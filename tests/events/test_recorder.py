@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chappe.events.recorder import CountingRecorder
+from chappe.events.recorder import CountingRecorder, Queued
 from chappe.hub.options import HubOptions
 from chappe.message import Message
 from chappe.wire.ops import Malformed, Subscribe
@@ -26,6 +26,9 @@ class KeptRecorder:
 
     def sent(self, app: str, messages: Sequence[Message]) -> None:
         self.calls.append(("sent", app, [m.payload for m in messages]))
+
+    def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
+        self.calls.append(("queued", app, queue, [m.payload for m in messages]))
 
     def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
         self.calls.append(("published", app, [m.payload for m in messages], receivers))

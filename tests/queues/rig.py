@@ -100,10 +100,10 @@ class KeptOutlet:
         self.drops: list[tuple[str, int]] = []
         self.letters: list[Stored] = []
 
-    def deliver(self, session: Any, item: Item) -> bool:
+    def deliver(self, session: Any, items: Sequence[Item]) -> bool:
         if session.room:
-            session.got.append(item.record.id)
-            session.attempts.append(item.attempts + 1)
+            session.got += [item.record.id for item in items]
+            session.attempts += [item.attempts + 1 for item in items]
         return bool(session.room)
 
     def fetched(self, session: Any, request: int | None, n: int) -> None:
@@ -320,11 +320,37 @@ class Bench:
     def send(
         self, count: int = 1, payload: bytes = b"1", *, held: bool = False, **fields: Any
     ) -> int:
-        """Send messages; the id of the last."""
-        for _ in range(count):
-            self.queue.send(self.message(payload, **fields), self.acks.append, self.refusals.append)
+        """Send messages, together if that is possible; the id of the last."""
+        if count == 1 or not self._sent_together(count, payload, fields):
+            for _ in range(count):
+                message = self.message(payload, **fields)
+                self.queue.send(message, self.acks.append, self.refusals.append)
         self._said(held=held)
         return self.ids
+
+    def _sent_together(self, count: int, payload: bytes, fields: dict[str, Any]) -> bool:
+        if not fields.keys() <= {"key", "headers", "tags"}:
+            return False
+        before = self.ids
+        messages = [self.message(payload, **fields) for _ in range(count)]
+
+        def told() -> None:
+            self.acks += [message.id for message in messages]
+
+        def refused(error: RequestError) -> None:
+            self.refusals += [error] * count
+
+        size = sum(len(message.payload) for message in messages)
+        if self.queue.send_all(messages, size, told, refused):
+            return True
+        self.ids = before
+        return False
+
+    def ack_all(self, who: Any, messages: list[int]) -> None:
+        """Acknowledge messages of one group together."""
+        items = [self.loans.lent.pop((who, message)) for message in messages]
+        items[0].group.ack_all(items, self.loop.time())
+        self._said()
 
     def fetch(
         self,

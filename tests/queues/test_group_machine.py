@@ -47,6 +47,13 @@ class QueueMachine(RuleBasedStateMachine):
             assert not full
             self.sizes[self.bench.ids] = size
 
+    @rule(count=st.integers(2, 4), key=st.sampled_from([None, None, "k"]))
+    def send_together(self, count: int, key: str | None) -> None:
+        state = self.bench.queue.state
+        if state.depth() + count <= 8 and state.waiting_bytes() + count <= 50:
+            self.bench.send(count, key=key)
+            self.sizes |= dict.fromkeys(range(self.bench.ids - count + 1, self.bench.ids + 1), 1)
+
     @rule(name=NAMES, n=st.integers(1, 4), wait_s=st.sampled_from([0, 3, 20]))
     def fetch(self, name: str, n: int, wait_s: int) -> None:
         who = self.people[name]
@@ -72,6 +79,14 @@ class QueueMachine(RuleBasedStateMachine):
             else:
                 self.acked.add(message)
                 self.bench.ack(who, message)
+
+    @rule(name=NAMES, count=st.integers(1, 4))
+    def answer_together(self, name: str, count: int) -> None:
+        who = self.people[name]
+        messages = [message for session, message in self.bench.loans.lent if session is who]
+        if messages:
+            self.acked.update(messages[:count])
+            self.bench.ack_all(who, messages[:count])
 
     @rule(name=NAMES)
     def die(self, name: str) -> None:
@@ -139,7 +154,10 @@ class QueueMachine(RuleBasedStateMachine):
         stalled = sum(one.stalled is not None for one in group._consumers.values())
         fetches = sum(len(one.fetches) for one in group._consumers.values())
         assert group._fetches == fetches <= 6
-        expected = len(loans.lent) + fetches + stalled + len(self._resting())
+        lent = {id(item.loan): item.loan for item in loans.lent.values()}
+        assert all(item in item.loan.items for item in loans.lent.values() if item.loan is not None)
+        assert None not in lent.values()
+        expected = len(lent) + fetches + stalled + len(self._resting())
         assert len(loans.deadlines) == expected
 
     def teardown(self) -> None:

@@ -161,4 +161,4 @@ class GoodDay:
         assert not node.application.services._services, f"{name} has services of nobody"
         queue = node.application.queues.get("default", QUEUE)
         groups = [] if queue is None else list(queue.groups.values())
-        assert all(group.idle for group in groups), f"{name} has consumers who are gone"
+        assert not any(group.sessions() for group in groups), f"{name} has consumers who are gone"

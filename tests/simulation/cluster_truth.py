@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chappe.edge.tcp import TcpConnection
 from chappe.endpoints.presence import Transition
+from chappe.events.recorder import Queued
 from chappe.message import Message
 from chappe.simulation import Trace
 from chappe.wire import packed
@@ -122,13 +123,14 @@ class NodeRecorder:
     def sent(self, app: str, messages: Sequence[Message]) -> None:
         now = self._truth.loop.time()
         for message in messages:
-            if message.to.startswith("queue:"):
-                continue
             user = self._node.user_of(message.to)
             sessions = tuple(session.id for session in self._node.sessions_of(user))
             self._truth.words[message.payload] = message.id
             self._truth.taken[message.id].append(Taking(now, self._node.name, user, sessions))
         self._note("sent", ids=repr([message.id for message in messages]))
+
+    def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
+        self._note("queued", ids=repr([message.id for message in messages]))
 
     def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
         self._note("published", ids=repr([m.id for m in messages]), receivers=receivers)

@@ -24,6 +24,7 @@ from chappe.wire.ops import (
     Reply,
     Send,
 )
+from chappe.wire.packed import encode_op, frame
 from tests.simulation.queue_history import FAIL, OK, UNKNOWN, Heard, Sent, Settled, number_of
 from tests.simulation.queue_history import payload_of as payload
 from tests.simulation.scripted_client import ScriptedClient
@@ -38,11 +39,21 @@ CREDIT = 8
 
 
 class QueueClient(ScriptedClient):
-    """A connection that hands on what it is delivered."""
+    """A connection that hands on what it is delivered, and says at once what a turn brings."""
 
     def __init__(self, person: Person, serial: str) -> None:
         super().__init__(person.name, person.user, person.world.trace, serial)
         self.take: Callable[[QueueClient, Delivery], None] = person.take
+        self._saying: list[bytes] = []
+
+    def say(self, op: Op) -> None:
+        if not self._saying:
+            self._loop.call_soon(self._say_all)
+        self._saying.append(frame(encode_op(op)))
+
+    def _say_all(self) -> None:
+        said, self._saying = self._saying, []
+        self.transport.write(b"".join(said))
 
     def _hear(self, op: Op) -> None:
         super()._hear(op)
@@ -140,7 +151,7 @@ class Producer(Person):
             "data": Raw(payload(sent.number, filling)),
             "key": sent.key,
             "tags": ["red"] if sent.red else None,
-            "num": sent.number,
+            "num": sent.number if random.random() < 0.5 else None,
         }
         if sent.delayed:
             fields["delay_ms"] = int(sent.delay_s * 1000)
@@ -152,7 +163,7 @@ class Producer(Person):
                 sent.outcome = outcome
             if reply is not None and reply.ok:
                 assert isinstance(reply.message, int)
-                assert reply.num == sent.number
+                assert reply.num == fields["num"]
                 sent.ids.add(reply.message)
                 if random.random() < 0.9 or self.world.quiet:
                     break

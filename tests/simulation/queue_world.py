@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 
 from chappe.queues.broker import Broker
 from chappe.queues.group import Group
+from chappe.queues.queue import Queue
 from chappe.simulation import PowerCut, SimFs, Simulation
 from chappe.simulation.process import outside
 from tests.simulation.queue_chaos import Chaos
@@ -56,6 +58,8 @@ class QueueWorld:
         self.node: QueueNode | None = None
         self.quiet = self.over = self.ended = False
         self.finished: dict[str, Any] = {}
+        # How often several messages were sent, or acknowledged, together.
+        self.together: Counter[str] = Counter()
         self._starting: asyncio.Task[None] | None = None
 
     @property
@@ -64,14 +68,25 @@ class QueueWorld:
         return self.flush == "always"
 
     def run(self) -> QueueWorld:
-        lend = Group._lend
+        hand = Group._hand
 
-        def lend_and_tell(group: Group, item: Any, consumer: Any, now: float) -> bool:
-            lent = lend(group, item, consumer, now)
+        def hand_and_tell(group: Group, items: Any, consumer: Any, now: float) -> bool:
+            lent = hand(group, items, consumer, now)
             # At the very end crashed processes come to theirs, too: that is nobody's business.
             if lent and not self.ended:
-                self._lent(group, item)
+                for item in items:
+                    self._lent(group, item)
             return lent
+
+        send_all, ack_all = Queue.send_all, Group.ack_all
+
+        def send_and_count(queue: Queue, messages: Any, *args: Any) -> bool:
+            self.together["send"] += len(messages) > 1
+            return send_all(queue, messages, *args)
+
+        def ack_and_count(group: Group, items: Any, now: float) -> None:
+            self.together["ack"] += len(items) > 1
+            ack_all(group, items, now)
 
         fail = Broker.failed
 
@@ -82,8 +97,10 @@ class QueueWorld:
 
         with (
             capture_logs(),
-            patch.object(Group, "_lend", lend_and_tell),
+            patch.object(Group, "_hand", hand_and_tell),
             patch.object(Broker, "failed", fail_and_tell),
+            patch.object(Queue, "send_all", send_and_count),
+            patch.object(Group, "ack_all", ack_and_count),
         ):
             self.simulation.run(self._live())
         return self

@@ -74,3 +74,6 @@ def test_the_workload_does_what_it_is_for():
     assert len(again) > 200
     assert sum(len(history.dead) for history in histories) > 20
     assert sum(len(history.told) for history in histories) > 5
+    together = sum((world.together for world in worlds), Counter())
+    assert together["send"] > 50
+    assert together["ack"] > 50

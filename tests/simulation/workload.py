@@ -9,6 +9,7 @@ from random import Random
 import msgspec
 
 from chappe.edge.tcp import TcpConnection
+from chappe.events.recorder import Queued
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions, Quota
 from chappe.message import Message
@@ -63,6 +64,9 @@ class TracingRecorder:
     def sent(self, app: str, messages: Sequence[Message]) -> None:
         self._trace.record("hub.sent", ids=repr([m.id for m in messages]))
         self.taken.update(m.id for m in messages)
+
+    def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
+        self._trace.record("hub.queued", ids=repr([m.id for m in messages]))
 
     def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
         self._trace.record("hub.published", ids=repr([m.id for m in messages]), to=receivers)

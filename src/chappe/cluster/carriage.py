@@ -197,6 +197,10 @@ class Carriage:
             del sessions[session]
         return True
 
+    def gave(self, session: Session) -> bool:
+        """Whether messages came to a session from other nodes that it has not answered."""
+        return bool(self._deliveries.get(session))
+
     def delivered_by(self, session: Session, message: str | int) -> Peer | None:
         """The node that a message came from, to acknowledge it there."""
         deliveries = self._deliveries.get(session)

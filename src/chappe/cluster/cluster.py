@@ -382,6 +382,9 @@ class Cluster:
     def stand(self, session: Session, op: Op) -> None:
         self.carriage.stand(session, op)
 
+    def gave(self, session: Session) -> bool:
+        return self.carriage.gave(session)
+
     def giver(self, session: Session, op: Ack | Nack | Respond | Cancel) -> Relay | None:
         if isinstance(op, Respond):
             return self._tags.get(op.request.rpartition(".")[0])

@@ -88,6 +88,7 @@ class Application:
         hub.serve(self.avatars.handlers())
         hub.serve(self._defined(self.definitions.handlers()))
         hub.serve(self._placed({**self.queues.handlers(), **self.services.handlers()}))
+        hub.serve_runs({Send: self._send_run, Ack: self._ack_run})
 
     @classmethod
     def embedded(cls, hub: Hub, loop: asyncio.AbstractEventLoop) -> Application:
@@ -176,6 +177,27 @@ class Application:
                 self.cluster.stand(session, op)
 
         return carry_out
+
+    def _send_run(self, session: Session, ops: list[Send], at: int) -> int:
+        """Take sends to a queue that lives here, as many as follow each other."""
+        app, to = session.app, ops[at].to
+        if to.__class__ is not str or self.cluster.holding or to in app.endpoints:
+            return 0
+        queue = self.queues.get(app.name, to)
+        if queue is None:
+            return 0
+        return self.queues.send_run(session, queue, ops, at) or self._alone(session, ops[at])
+
+    def _ack_run(self, session: Session, ops: list[Ack], at: int) -> int:
+        """Take acknowledgements of a session that was given nothing by another node."""
+        if session.edge != LINK and self.cluster.gave(session):
+            return 0
+        return self.queues.ack_run(session, ops, at) or self._alone(session, ops[at])
+
+    def _alone(self, session: Session, op: Op) -> int:
+        """An op is none of several: it is carried out by itself."""
+        self._hub.receive(session, op)
+        return 1
 
     def _again(self, session: Session, op: Op) -> None:
         if not session.closed:

@@ -85,6 +85,10 @@ class Cluster(Protocol):
         """Remember what a session does until it leaves, in case its home moves."""
         ...
 
+    def gave(self, session: Session) -> bool:
+        """Whether another node gave a session messages that it has not answered."""
+        ...
+
     def giver(self, session: Session, op: Ack | Nack | Respond | Cancel) -> Relay | None:
         """The node that gave what an op answers; None when it was this one."""
         ...
@@ -137,6 +141,9 @@ class Alone:
 
     def stand(self, session: Session, op: Op) -> None:
         """Nothing moves."""
+
+    def gave(self, session: Session) -> bool:
+        return False
 
     def giver(self, session: Session, op: Ack | Nack | Respond | Cancel) -> Relay | None:
         return None

@@ -12,6 +12,15 @@ from typing import Protocol
 from chappe.message import Message
 
 
+class Queued(Protocol):
+    """A message that a queue keeps."""
+
+    id: int
+    sender: str
+    ts_ms: int
+    payload: bytes
+
+
 class Recorder(Protocol):
     """Keeps the events of a node."""
 
@@ -25,6 +34,10 @@ class Recorder(Protocol):
 
     def sent(self, app: str, messages: Sequence[Message]) -> None:
         """Messages to single receivers were each taken into at least one outbox."""
+        ...
+
+    def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
+        """Messages were taken for a queue; they are in it once they are durable."""
         ...
 
     def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
@@ -84,6 +97,9 @@ class CountingRecorder:
         self.closed[code] += 1
 
     def sent(self, app: str, messages: Sequence[Message]) -> None:
+        self.sends += len(messages)
+
+    def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
         self.sends += len(messages)
 
     def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:

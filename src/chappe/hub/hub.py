@@ -28,7 +28,7 @@ from chappe.hub.grant import Authenticator, Grant
 from chappe.hub.heartbeat import Heartbeat
 from chappe.hub.options import HubOptions
 from chappe.hub.outbox import Outboxes
-from chappe.hub.requests import Handler, Requests
+from chappe.hub.requests import Handler, Requests, RunTaker
 from chappe.hub.session import Session, Sink
 from chappe.ids import Snowflake
 from chappe.wire.encoding import Encoding
@@ -90,6 +90,10 @@ class Hub:
     def serve(self, handlers: Mapping[type[Op], Handler]) -> None:
         """Let admitted sessions say these ops, too."""
         self._requests.serve(handlers)
+
+    def serve_runs(self, takers: Mapping[type[Op], RunTaker]) -> None:
+        """Take ops of these kinds together where several come at once."""
+        self._requests.serve_runs(takers)
 
     def start(self) -> None:
         """Begin to watch for silent sessions."""

@@ -37,6 +37,9 @@ _SENDS = frozenset({Send, PACKED[Send]})
 _PUBLISHES = frozenset({Publish, PACKED[Publish]})
 
 Handler = Callable[["Session", Any], None]
+# Takes ops of one kind from a place of a list on, together, and says how many it took; the others
+# are carried out one by one.
+RunTaker = Callable[["Session", list[Any], int], int]
 Handlers = Mapping[type, Handler]
 
 
@@ -55,11 +58,17 @@ class Requests:
         }
         self.greeting = _both_forms({**always, Hello: self._hello})
         self.serving: dict[type, Handler] = {}
+        self._runs: dict[type, RunTaker] = {}
         self.serve({**always, Hello: self._hello_again})
 
     def serve(self, handlers: Mapping[type[Op], Handler]) -> None:
         """Let admitted sessions say these ops, in either form."""
         self.serving.update(_both_forms(handlers))
+
+    def serve_runs(self, takers: Mapping[type[Op], RunTaker]) -> None:
+        """Take ops of these kinds together where several come at once."""
+        for kind, taker in takers.items():
+            self._runs[kind] = self._runs[PACKED[kind]] = taker
 
     def carry_out(self, session: Session, op: Any) -> None:
         """Do what an op asks for, and answer it."""
@@ -81,6 +90,10 @@ class Requests:
         Clients that pipeline send one message after the other to the same address. The first goes
         the ordinary way; those behind it join its run here, without a call for each.
         """
+        if ops[0].__class__ in self._runs and session.handlers is self.serving:
+            ops = self._take_runs(session, ops)
+            if not ops or session.closed:
+                return
         fanout, new_id = self._fanout, self._next_id
         address, now_ms, to, kind, publishes = session.address, 0, "", None, False
         join = fanout.messages.append
@@ -123,6 +136,19 @@ class Requests:
         if len(ops) > 1:
             # What one read brought is bounded; a run of several such would not be.
             fanout.end()
+
+    def _take_runs(self, session: Session, ops: list[Any]) -> list[Any]:
+        """Carry out what those who take ops together take of the first; returns the rest."""
+        if not self._hub.ticking:
+            self._hub.begin_tick()
+        session.beats_missed = 0
+        at, runs = 0, self._runs
+        while at < len(ops) and not session.closed and (taker := runs.get(ops[at].__class__)):
+            taken = taker(session, ops, at)
+            if not taken:
+                break
+            at += taken
+        return ops[at:] if at else ops
 
     def take(self, session: Session, op: PayloadOp, receivers: int = 1) -> tuple[bytes, bool]:
         """An op's payload, if it is not too large, and the session may still send that much."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from chappe.hub.deadline import Deadlines
@@ -16,7 +17,7 @@ class Item:
     """A message in the hands of a group: with a consumer until a deadline, or waiting for another
     try, or for the one before it of the same key."""
 
-    __slots__ = ("attempts", "consumer", "deadline", "group", "key", "record")
+    __slots__ = ("attempts", "consumer", "deadline", "group", "key", "loan", "record")
 
     def __init__(self, group: Group, record: Stored, attempts: int, key: object) -> None:
         self.group = group
@@ -26,6 +27,9 @@ class Item:
         # What has to wait for it; None: nothing.
         self.key = key
         self.consumer: Consumer | None = None
+        # While it is with a consumer: until when, together with others.
+        self.loan: Loan | None = None
+        # While it waits for another try: when that is.
         self.deadline: list[Any] | None = None
 
     def __lt__(self, other: Item) -> bool:
@@ -33,12 +37,35 @@ class Item:
         return (mine.seq, mine.lane) < (its.seq, its.lane)
 
     def lapse(self, now: float) -> None:
-        """It was not acknowledged in time, or has waited long enough for another try."""
+        """It has waited long enough for another try."""
         self.deadline = None
-        if self.consumer is not None:
-            self.group.give_back(self, now, reason="not acknowledged in time")
-        else:
-            self.group.try_again(self)
+        self.group.try_again(self)
+
+
+class Loan:
+    """Messages that a consumer was handed at once: they have one deadline."""
+
+    __slots__ = ("_deadlines", "_entry", "items")
+
+    def __init__(self, deadlines: Deadlines, when: float, items: Iterable[Item]) -> None:
+        self._deadlines = deadlines
+        # Those that are with the consumer still.
+        self.items = dict.fromkeys(items)
+        self._entry = deadlines.add(when, self)
+        for item in self.items:
+            item.loan = self
+
+    def end(self, item: Item) -> None:
+        """A message is with the consumer no more."""
+        item.loan = None
+        del self.items[item]
+        if not self.items:
+            self._deadlines.cancel(self._entry)
+
+    def lapse(self, now: float) -> None:
+        """What was not acknowledged goes to the next."""
+        for item in list(self.items):
+            item.group.give_back(item, now, reason="not acknowledged in time")
 
 
 class Fetching:

@@ -16,11 +16,13 @@ No clock and no sessions here: time is an argument, an Outlet does what is to be
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from chappe.errors import Overload, RequestError
-from chappe.queues.consumer import Consumer, Fetching, Item
+from chappe.queues.consumer import Consumer, Fetching, Item, Loan
 from chappe.queues.filter import wants
 from chappe.queues.reader import Reader
 from chappe.queues.record import Done, Stored, Tried
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 # Marks move ahead in blocks of so many.
 _MARK_BLOCK = 1_000
+# What is handed to a consumer at once, besides one message.
+_RUN_BYTES_MAX = 256 * 1024
 
 
 class Group:
@@ -77,11 +81,6 @@ class Group:
         """How many stand in line."""
         return len(self._line)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nobody has anything to do with it."""
-        return not self._consumers
-
     def consuming(self) -> list[tuple[Session, int]]:
         """Who is pushed messages, and up to how many."""
         return [(session, one.credit) for session, one in self._consumers.items() if one.credit]
@@ -90,9 +89,9 @@ class Group:
         """Who takes messages, or has."""
         return list(self._consumers)
 
-    def offer(self, message: Stored) -> None:
-        """A message was stored."""
-        self._readers[message.lane].offer(message)
+    def offer(self, lane: int, messages: list[Stored]) -> None:
+        """Messages were stored in a lane."""
+        self._readers[lane].offer(messages)
 
     def fetch(
         self, session: Session, request: int | None, n: int, wait_s: float, now: float
@@ -148,6 +147,31 @@ class Group:
         """A consumer is done with a message; it is so once that is committed."""
         consumer = self._take_back(item)
         self.finish(item)
+        self.resume(consumer, now)
+
+    def ack_all(self, items: list[Item], now: float) -> None:
+        """A consumer is done with messages; who lent them out has taken note of that."""
+        consumer = items[0].consumer
+        assert consumer is not None, "only what is lent is taken back"
+        unacked, keyed = consumer.unacked, []
+        for item in items:
+            record = item.record
+            del unacked[record.id]
+            item.consumer = None
+            if item.loan is not None:
+                item.loan.end(item)
+            size = len(record.payload)
+            self._done.setdefault(record.lane, []).append(record.seq)
+            self._done_bytes += size
+            if item.key is None:
+                reader = self._readers[record.lane]
+                reader.in_hand -= 1
+                reader.in_hand_bytes -= size
+            else:
+                keyed.append(item)
+        self.queue.touch(self)
+        if keyed:
+            self.queue.after(partial(self._settle_all, keyed))
         self.resume(consumer, now)
 
     def give_back(
@@ -311,6 +335,8 @@ class Group:
         passed: list[Consumer] = []
         while self._line and not self.closed:
             taker = next(iter(self._line))
+            if len(self._line) == 1 and isinstance(taker, Consumer) and self._push_run(taker, now):
+                continue
             item = self._next(now, pushed=isinstance(taker, Consumer))
             if item is None:
                 if isinstance(taker, Consumer) and self.queue.state.options.push_interval_s > 0:
@@ -333,6 +359,44 @@ class Group:
         for fetch in served:
             if fetch in fetch.consumer.fetches:
                 self.end_fetch(fetch, now)
+
+    def _push_run(self, consumer: Consumer, now: float) -> bool:
+        """Hand messages to the only one who stands in line, as many as it takes together; whether
+        there were any that could be."""
+        state, options = self.state, self.queue.state.options
+        if (
+            self._returned
+            or self._noting
+            or state.tags is not None
+            or state.headers is not None
+            or options.ordered
+            or options.push_interval_s
+            or options.expire_s
+        ):
+            return False
+        share = -(-(consumer.credit - consumer.committed) // len(self._ring))
+        bytes_max = _RUN_BYTES_MAX // len(self._ring)
+        items = [
+            Item(self, record, 0, None)
+            for reader in self._ring
+            for record in reader.take_plain(share, bytes_max)
+        ]
+        unacked = consumer.unacked
+        again = [item for item in items if item.record.id in unacked]
+        if again:
+            # Dead letters of another group, sent again while this consumer has the messages.
+            items = [item for item in items if item.record.id not in unacked]
+            for item in again:
+                heappush(self._returned, item)
+        if not items:
+            return False
+        del self._line[consumer]
+        if not self._hand(items, consumer, now):
+            # Perhaps there is room for some of them.
+            self._line[consumer] = None
+            return True
+        self._queue_up(consumer)
+        return True
 
     def _next(self, now: float, *, pushed: bool) -> Item | None:
         """The next message to hand out: one that comes again, or else a fresh one."""
@@ -388,6 +452,10 @@ class Group:
         if self.queue.state.options.ordered:
             return record.lane
         return record.key
+
+    def _settle_all(self, items: list[Item]) -> None:
+        for item in items:
+            self._settle(item)
 
     def _settle(self, item: Item) -> None:
         """A message has left the group's hands: the next of its key may go."""
@@ -445,19 +513,26 @@ class Group:
 
     def _lend(self, item: Item, consumer: Consumer, now: float) -> bool:
         """Hand a message to a consumer; if it has no room the message is the next one's again."""
-        loans, message = self.queue.loans, item.record.id
-        if message in consumer.unacked:
+        if item.record.id in consumer.unacked:
             # A dead letter of another group, sent again while this consumer has the message itself.
             heappush(self._returned, item)
             return False
-        item.consumer = consumer
-        item.deadline = loans.deadlines.add(now + self.queue.state.options.ack_timeout_s, item)
-        consumer.unacked[message] = loans.lent[consumer.session, message] = item
-        if self.queue.outlet.deliver(consumer.session, item):
-            item.attempts += 1
+        return self._hand((item,), consumer, now)
+
+    def _hand(self, items: Sequence[Item], consumer: Consumer, now: float) -> bool:
+        loans, session, unacked = self.queue.loans, consumer.session, consumer.unacked
+        Loan(loans.deadlines, now + self.queue.state.options.ack_timeout_s, items)
+        for item in items:
+            item.consumer = consumer
+            message = item.record.id
+            unacked[message] = loans.lent[session, message] = item
+        if self.queue.outlet.deliver(session, items):
+            for item in items:
+                item.attempts += 1
             return True
-        self._take_back(item)
-        heappush(self._returned, item)
+        for item in items:
+            self._take_back(item)
+            heappush(self._returned, item)
         return False
 
     def _take_back(self, item: Item) -> Consumer:
@@ -465,9 +540,8 @@ class Group:
         assert consumer is not None, "only what is lent is taken back"
         loans, message = self.queue.loans, item.record.id
         item.consumer = None
-        if item.deadline is not None:
-            loans.deadlines.cancel(item.deadline)
-            item.deadline = None
+        if item.loan is not None:
+            item.loan.end(item)
         del consumer.unacked[message], loans.lent[consumer.session, message]
         return consumer
 

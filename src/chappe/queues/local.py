@@ -232,19 +232,31 @@ class LocalStorage:
             for follower in followers:
                 follower(error)
 
-        lsn = self._journal.append(
-            [encode_record(record) for record in records], committed, freeing=freeing
-        )
+        lsn = self._journal.append(list(map(encode_record, records)), committed, freeing=freeing)
         self._followers = followers
-        indexes, number = self._indexes, state.number
-        kept, limits = self._states[number], self._limits
+        self._keep(self._states[state.number], records, lsn)
+
+    def _keep(self, kept: QueueState, records: Sequence[Record], lsn: int) -> None:
+        """Take records that are about to be in the journal, messages of a lane together."""
+        run: list[Stored] = []
         for record in records:
-            kept.apply(record, limits)
             if type(record) is Stored:
-                index = indexes.get((number, record.lane))
-                if index is None:
-                    index = indexes[number, record.lane] = LaneIndex()
-                index.add(record.seq, lsn)
+                if run and run[0].lane != record.lane:
+                    self._keep_run(kept, run, lsn)
+                    run = []
+                run.append(record)
+                continue
+            if run:
+                self._keep_run(kept, run, lsn)
+                run = []
+            kept.apply(record, self._limits)
+        if run:
+            self._keep_run(kept, run, lsn)
+
+    def _keep_run(self, kept: QueueState, run: list[Stored], lsn: int) -> None:
+        lane = run[0].lane
+        kept.take(run, lane, self._limits)
+        self._indexes.setdefault((kept.number, lane), LaneIndex()).add(run[0].seq, lsn)
 
     def _follow(self, done: Committed) -> None:
         """Call back when all that was committed before is durable."""

@@ -35,6 +35,7 @@ from chappe.queues.options import QueueLimits
 from chappe.queues.outlet import HubOutlet
 from chappe.queues.queue import Outlet, Queue
 from chappe.queues.record import MessageType, Stored
+from chappe.queues.runs import Runs
 from chappe.queues.storage import Key, Storage
 from chappe.wire.ops import (
     Ack,
@@ -92,6 +93,7 @@ class Queues:
         self.volatile = self.broker(MemoryStorage(self._loans), "")
         # Of the journals that this node is the master of, by name; or the one on Redis.
         self.durable: dict[str, Broker] = {}
+        self._runs = Runs(hub, self.limits, self._loans)
         hub.on_left.append(self.session_closed)
 
     def broker(self, storage: Storage, name: str) -> Broker:
@@ -211,9 +213,20 @@ class Queues:
             hub.ensure_tick()
 
         queue.send(message, stored, self._refuser(session, op))
-        sent = Message(message.id, session.address, to, message.ts_ms, payload, binary)
-        hub.recorder.sent(session.app.name, (sent,))
+        hub.recorder.queued(session.app.name, to, (message,))
         self.volatile.settle()
+
+    def send_run(self, session: Session, queue: Queue, ops: list[Any], at: int) -> int:
+        """Store what one read brought for a queue, together; how many ops that were."""
+        taken = self._runs.send(session, queue, ops, at)
+        self.volatile.settle()
+        return taken
+
+    def ack_run(self, session: Session, ops: list[Any], at: int) -> int:
+        """Take it that a session is done with messages, together; how many ops that were."""
+        taken = self._runs.ack(session, ops, at, self._loop.time())
+        self.volatile.settle()
+        return taken
 
     def fetch(self, session: Session, op: Fetch) -> None:
         """Give a session what there is, or let it wait; raises RequestError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from chappe.hub.session import Session
 
 
+_REPLY_EXPECTED = int(MessageType.REPLY_EXPECTED)
+
+
 class HubOutlet:
     """Carries out on a hub what the queues of an app decide."""
 
@@ -29,8 +32,8 @@ class HubOutlet:
         self._app = app
         self._tell = tell
 
-    def deliver(self, session: Session, item: Item) -> bool:
-        return self._hub.outboxes.put_promised(session, _encode(session, item))
+    def deliver(self, session: Session, items: Sequence[Item]) -> bool:
+        return self._hub.outboxes.put_promised(session, _encode(session, items))
 
     def fetched(self, session: Session, request: int | None, n: int) -> None:
         if request is not None:
@@ -60,24 +63,42 @@ class HubOutlet:
         self._tell(self._app, message)
 
 
-def _encode(session: Session, item: Item) -> bytes:
-    """A message as its consumer sees it: the shortest way if there is nothing more to say."""
+def _encode(session: Session, items: Sequence[Item]) -> bytes:
+    """Messages as their consumer sees them: the shortest way for those of which there is nothing
+    more to say."""
+    group = items[0].group
+    queue, name = group.queue.address, group.state.name
+    encoded: list[bytes] = []
+    run: list[Message] = []
+    for item in items:
+        record = item.record
+        if (
+            not name
+            and item.attempts == 0
+            and record.type == _REPLY_EXPECTED
+            and record.key is None
+            and record.headers is None
+            and record.tags is None
+            and record.num is None
+        ):
+            run.append(
+                Message(
+                    record.id, record.sender, queue, record.ts_ms, record.payload, record.binary
+                )
+            )
+            continue
+        if run:
+            encoded.append(session.encoding.messages(run))
+            run = []
+        encoded.append(_encode_op(session, item, queue, name))
+    if run:
+        encoded.append(session.encoding.messages(run))
+    return encoded[0] if len(encoded) == 1 else b"".join(encoded)
+
+
+def _encode_op(session: Session, item: Item, queue: str, group: str) -> bytes:
+    """A message with all that is to be said of it."""
     record = item.record
-    queue, group = item.group.queue.address, item.group.state.name
-    plain = (
-        not group
-        and item.attempts == 0
-        and record.key is None
-        and record.headers is None
-        and record.tags is None
-        and record.num is None
-        and record.type == MessageType.REPLY_EXPECTED
-    )
-    if plain:
-        message = Message(
-            record.id, record.sender, queue, record.ts_ms, record.payload, record.binary
-        )
-        return session.encoding.message(message)
     binary = record.binary
     return session.encoding.op(
         Delivery(

@@ -10,7 +10,7 @@ record and for a thousand. Whatever is visible outside happens after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
@@ -44,8 +44,8 @@ Refused = Callable[[RequestError], None]
 class Outlet(Protocol):
     """Where a queue's decisions are carried out."""
 
-    def deliver(self, session: Session, item: Item) -> bool:
-        """Hand a message to a consumer; False when there is no room for it."""
+    def deliver(self, session: Session, items: Sequence[Item]) -> bool:
+        """Hand messages of one group to a consumer; False when there is no room for them."""
         ...
 
     def fetched(self, session: Session, request: int | None, n: int) -> None:
@@ -230,13 +230,15 @@ class Queue:
 
     def _offer(self, stored: list[Stored]) -> None:
         """Let those who wait know of messages that are durable."""
-        groups = list(self.groups.values())
+        lanes: dict[int, list[Stored]] = {}
         for message in stored:
             if message.lane > 0:
-                for group in groups:
-                    group.offer(message)
+                lanes.setdefault(message.lane, []).append(message)
             elif message.lane == DELAY_LANE:
                 self.delays.add(message)
+        for group in list(self.groups.values()):
+            for lane, messages in lanes.items():
+                group.offer(lane, messages)
 
     def _discard(self, finished: list[Done]) -> None:
         """Let the storage forget what every group is done with."""
@@ -295,6 +297,30 @@ class Queue:
             self.deliver(message)
         self._told.append((partial(told, message.id), refused))
 
+    def send_all(self, messages: list[Stored], size: int, told: Told, refused: Refused) -> bool:
+        """Store messages that have nothing to be known by, of so many bytes together; tells once
+        they are durable. False, and nothing happened, if each has to be looked at."""
+        state, options = self.state, self.state.options
+        if options.consumers is not None or not self._has_room(len(messages), size):
+            return False
+        try:
+            self.storage.check(self._adding + size + len(messages) * _RECORD_BYTES)
+        except Overload:
+            return False
+        if len(state.lanes) > 1:
+            for message in messages:
+                self.place(message, self._choose(message.key))
+        else:
+            state.place(messages, state.lanes[0], self.limits)
+            self._adding += size + len(messages) * _RECORD_BYTES
+            self._records += messages
+            self._stored += messages
+        self._room -= len(messages)
+        self._room_bytes -= size
+        self._told.append((told, refused))
+        self.keeper.wake(self)
+        return True
+
     def deliver(self, message: Stored) -> None:
         """Give a message its place in a lane, to be delivered."""
         if message.consumers is not None:
@@ -305,15 +331,17 @@ class Queue:
 
     def place(self, message: Stored, lane: int) -> None:
         """Give a message its place in a lane."""
-        state = self.state
-        message.queue = state.number
-        message.lane = lane
-        message.seq = state.heads[lane] + 1
-        state.stored(message, self.limits)
+        self.state.place((message,), lane, self.limits)
         self._adding += len(message.payload) + _RECORD_BYTES
         self._records.append(message)
         self._stored.append(message)
         self.keeper.wake(self)
+
+    def has_seen(self, message: Stored) -> bool:
+        """Whether a message of a producer is, or may be, one that came before."""
+        seen = self.state.producers.get(message.producer or "")
+        seq = message.producer_seq
+        return seq is None or (bool(seen) and seq <= next(reversed(seen or {})))
 
     def _known(self, message: Stored) -> int | None:
         """The id that was given to the same message when it came before; raises BadRequest."""
@@ -333,24 +361,29 @@ class Queue:
         return known
 
     def _check_room(self, size: int) -> None:
-        if self._room < 1 or self._room_bytes < size:
-            self._measure(size)
-        if self.state.options.volatile and self.loans.bytes_held + size > self.limits.bytes_max:
+        options = self.state.options
+        if not self._has_room(1, size):
+            if size > options.bytes_max:
+                raise BadRequest(f"data: {size} bytes, {self.address} holds {options.bytes_max}")
+            if self._room < 1:
+                depth = options.depth_max - self._room
+                raise Overload(f"{self.address} holds {depth} messages already")
+            if self._room_bytes < size:
+                held = options.bytes_max - self._room_bytes
+                raise Overload(f"{self.address} holds {held} bytes already")
             raise Overload("the volatile queues of this node are full")
         self._room -= 1
         self._room_bytes -= size
 
-    def _measure(self, size: int) -> None:
-        """Look how much there is room for; until that is used up nobody has to look again."""
+    def _has_room(self, count: int, size: int) -> bool:
+        """Whether so many messages fit; until what was found is used up nobody looks again."""
         options, state = self.state.options, self.state
-        if size > options.bytes_max:
-            raise BadRequest(f"data: {size} bytes, {self.address} holds {options.bytes_max}")
-        depth, held = state.depth() + len(state.delayed), state.waiting_bytes()
-        self._room, self._room_bytes = options.depth_max - depth, options.bytes_max - held
-        if self._room < 1:
-            raise Overload(f"{self.address} holds {depth} messages already")
-        if self._room_bytes < size:
-            raise Overload(f"{self.address} holds {held} bytes already")
+        if self._room < count or self._room_bytes < size:
+            depth, held = state.depth() + len(state.delayed), state.waiting_bytes()
+            self._room, self._room_bytes = options.depth_max - depth, options.bytes_max - held
+            if self._room < count or self._room_bytes < size:
+                return False
+        return not options.volatile or self.loans.bytes_held + size <= self.limits.bytes_max
 
     def redefined(self) -> None:
         """The queue has other options, or more lanes."""

@@ -59,19 +59,19 @@ class Reader:
         # With a push interval: when the next message may be pushed.
         self.ready_at = 0.0
 
-    def offer(self, message: Stored) -> None:
-        """A message was stored in the lane; one that this reader is not up to it reads later."""
-        limits = self._group.queue.limits
-        if (
-            message.seq == self.ahead + 1
-            and not self._backlog
-            and not self._reading
-            and len(self._window) < limits.ahead_messages
-            and self._window_bytes < limits.ahead_bytes
-        ):
+    def offer(self, messages: list[Stored]) -> None:
+        """Messages were stored in the lane; those that this reader is not up to it reads later."""
+        if messages[0].seq != self.ahead + 1 or self._backlog or self._reading:
+            return
+        limits, window = self._group.queue.limits, self._window
+        room, size = limits.ahead_messages - len(window), self._window_bytes
+        for message in messages[:room] if room < len(messages) else messages:
+            if size >= limits.ahead_bytes:
+                break
+            size += len(message.payload)
+            window.append(message)
             self.ahead = message.seq
-            self._window.append(message)
-            self._window_bytes += len(message.payload)
+        self._window_bytes = size
 
     def take(self) -> Stored | None:
         """The next message that the group wants; None when there is none, or not yet."""
@@ -92,6 +92,30 @@ class Reader:
             if group.wants(message):
                 return message
             group.skip(self.lane, message.seq, len(message.payload))
+
+    def take_plain(self, n: int, bytes_max: int) -> list[Stored]:
+        """The next messages, as long as they can be handed out as they are: to anybody, whatever
+        else is in hand, for the first time."""
+        window, limits, granted = self._window, self._group.queue.limits, self.granted
+        taken: list[Stored] = []
+        n = min(n, limits.open_max - self.in_hand)
+        room = min(bytes_max, limits.open_bytes - self.in_hand_bytes)
+        size = 0
+        while window and len(taken) < n and size < room:
+            message = window[0]
+            if (
+                message.seq > granted
+                or message.seq <= self._begun
+                or message.key is not None
+                or message.consumers is not None
+            ):
+                break
+            taken.append(window.popleft())
+            size += len(message.payload)
+        self._window_bytes -= size
+        self.in_hand += len(taken)
+        self.in_hand_bytes += size
+        return taken
 
     @property
     def _full(self) -> bool:

@@ -10,7 +10,7 @@ messages until they are due. In each a message has a number of its own, from 1: 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Union
+from typing import Union
 
 import msgspec
 
@@ -173,8 +173,3 @@ def stored_in(record: AnyRecord) -> Stored | None:
         (moved,) = decode_records(record.stored, 1)
         return moved if isinstance(moved, Stored) else None
     return None
-
-
-def plain(record: Record) -> dict[str, Any]:
-    """A record as a person reads it."""
-    return msgspec.structs.asdict(record)

@@ -14,6 +14,7 @@ To take a record twice is to take it once: a snapshot may have what follows it i
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -255,6 +256,32 @@ class QueueState:
         else:
             self.groups[DEAD_GROUP].at(lane).advance(seq)
 
+    def place(self, messages: Sequence[Stored], lane: int, limits: QueueLimits) -> None:
+        """Give messages the next places of a lane, and take them."""
+        seq = self.heads[lane]
+        for message in messages:
+            seq += 1
+            message.queue, message.lane, message.seq = self.number, lane, seq
+        self.take(messages, lane, limits)
+
+    def take(self, messages: Sequence[Stored], lane: int, limits: QueueLimits) -> None:
+        """Messages have their places in a lane, one after the other."""
+        if len(messages) == 1 or lane <= 0 or any(group.expected for group in self.readers()):
+            for message in messages:
+                self.stored(message, limits)
+            return
+        head, size = self.heads[lane], 0
+        for message in messages:
+            if message.seq <= head:
+                continue  # a snapshot has it already
+            size += len(message.payload)
+            if message.producer is not None and message.producer_seq is not None:
+                self._remember(message.producer, message.producer_seq, message.id, limits)
+        self.heads[lane] = max(head, messages[-1].seq)
+        self.bytes += size
+        for group in self.readers():
+            group.bytes += size
+
     @staticmethod
     def _await(group: GroupState, record: Stored, size: int) -> None:
         """Keep for a group that has not come what names it; it passes over the rest."""
@@ -354,11 +381,6 @@ class QueueState:
                 self.bytes = group.bytes
             del self.groups[record.group]
             self._readers = []
-
-    def known(self, producer: str, seq: int) -> int | None:
-        """The id that a producer's message was given when it came before."""
-        seen = self.producers.get(producer)
-        return None if seen is None else seen.get(seq)
 
     def _remember(self, producer: str, seq: int, id: int, limits: QueueLimits) -> None:
         seen = self.producers.get(producer)

@@ -27,10 +27,19 @@ from chappe.wire.websocket import (
 
 class Encoding:
     """Functions to bytes: from an op, from messages one by one or many joined, and from the
-    commonest answers of all, that the message of a request was accepted, and that all is well;
-    `message_id` is how an id stands in other ops."""
+    commonest answers of all, that the message of a request was accepted, and that all is well, one
+    by one or many joined; `message_id` is how an id stands in other ops."""
 
-    __slots__ = ("accepted", "message_id", "messages", "name", "ok", "op")
+    __slots__ = (
+        "accepted",
+        "all_accepted",
+        "all_ok",
+        "message_id",
+        "messages",
+        "name",
+        "ok",
+        "op",
+    )
 
     def __init__(
         self,
@@ -40,6 +49,8 @@ class Encoding:
         accepted: Callable[[int, int], bytes],
         ok: Callable[[int], bytes],
         message_id: Callable[[int], str | int],
+        all_accepted: Callable[[Sequence[tuple[int, int]]], bytes] | None = None,
+        all_ok: Callable[[Sequence[int]], bytes] | None = None,
     ) -> None:
         self.name = name
         self.message_id = message_id
@@ -47,6 +58,8 @@ class Encoding:
         self.messages = messages
         self.accepted = accepted
         self.ok = ok
+        self.all_accepted = all_accepted or (lambda run: b"".join([accepted(*one) for one in run]))
+        self.all_ok = all_ok or (lambda run: b"".join(map(ok, run)))
 
     def message(self, message: Message) -> bytes:
         """One message alone."""
@@ -57,16 +70,18 @@ class Encoding:
 
 
 def _framed(name: str, form: ModuleType, frame: Callable[[bytes], bytes]) -> Encoding:
-    def messages(run: Sequence[Message]) -> bytes:
-        return b"".join([frame(body) for body in form.encode_messages(run)])
+    def joined(bodies: Sequence[bytes]) -> bytes:
+        return b"".join([frame(body) for body in bodies])
 
     return Encoding(
         name,
         lambda op: frame(form.encode_op(op)),
-        messages,
+        lambda run: joined(form.encode_messages(run)),
         lambda request, message: frame(form.encode_accepted(request, message)),
         lambda request: frame(form.encode_ok(request)),
         str if form is text else int,
+        None if form is text else lambda run: joined(packed.encode_all_accepted(run)),
+        None if form is text else lambda run: joined(packed.encode_all_ok(run)),
     )
 
 

@@ -34,6 +34,7 @@ _LENGTH_AND_VERSION = Struct(">IB")
 # the messages of a busy tick.
 OPS_MAX = 4095
 MANY_BYTES_MAX = 64 * 1024
+_REPLIES_MAX = 1_024
 
 _client_many = msgspec.msgpack.Decoder(list[Union[tuple(PACKED[op] for op in CLIENT_OPS)]])  # type: ignore[misc]
 _hub_many = msgspec.msgpack.Decoder(list[Union[tuple(PACKED[op] for op in HUB_OPS)]])  # type: ignore[misc]
@@ -188,9 +189,36 @@ def encode_accepted(request: int, message: int) -> bytes:
     return _version + _encode((_reply, request, True, None, None, None, message))
 
 
+def encode_all_accepted(accepted: Sequence[tuple[int, int]]) -> list[bytes]:
+    """The replies that messages were accepted, as few bodies as may be: request and message."""
+    if len(accepted) == 1:
+        return [encode_accepted(*accepted[0])]
+    return [
+        _version
+        + _encode(
+            [
+                (_reply, request, True, None, None, None, message)
+                for request, message in accepted[at : at + _REPLIES_MAX]
+            ]
+        )
+        for at in range(0, len(accepted), _REPLIES_MAX)
+    ]
+
+
 def encode_ok(request: int) -> bytes:
     """The reply that all is well, as version byte and array."""
     return _version + _encode((_reply, request, True))
+
+
+def encode_all_ok(requests: Sequence[int]) -> list[bytes]:
+    """The replies that all is well, as few bodies as may be."""
+    if len(requests) == 1:
+        return [encode_ok(requests[0])]
+    return [
+        _version
+        + _encode([(_reply, request, True) for request in requests[at : at + _REPLIES_MAX]])
+        for at in range(0, len(requests), _REPLIES_MAX)
+    ]
 
 
 def frame(body: bytes) -> bytes:

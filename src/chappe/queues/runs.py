@@ -1,0 +1,214 @@
+"""Runs: what one read of a connection brought for one queue, taken together.
+
+Clients that pipeline send one message after the other to the same queue, and acknowledge one after
+the other. Such a run costs one look at permissions, room and the storage, one entry among those
+who wait for the commit, and one frame of replies, instead of one of each for every message. Only
+what is plain is taken so; the rest, and whatever is to be refused, goes the ordinary way behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from chappe.errors import Overload, RequestError
+from chappe.hub.grant import EVERYTHING
+from chappe.queues.check import check_message, number_of
+from chappe.queues.consumer import Item, Loans
+from chappe.queues.options import QueueLimits
+from chappe.queues.queue import Queue
+from chappe.queues.record import MessageType, Stored
+from chappe.wire.payload import take_payload
+
+if TYPE_CHECKING:
+    from chappe.hub.hub import Hub
+    from chappe.hub.session import Session
+
+_ONE_WAY = int(MessageType.ONE_WAY)
+_REPLY_EXPECTED = int(MessageType.REPLY_EXPECTED)
+
+
+class Runs:
+    """Takes the sends and acknowledgements of sessions, many at once."""
+
+    def __init__(self, hub: Hub, limits: QueueLimits, loans: Loans) -> None:
+        self._hub = hub
+        self._limits = limits
+        self._loans = loans
+
+    def send(self, session: Session, queue: Queue, ops: list[Any], at: int) -> int:
+        """Store a run of messages; answered when they are stored. How many ops that were."""
+        scope, to = session.grant.send, queue.address
+        if (scope is not EVERYTHING and to not in scope) or session.allowances is not None:
+            return 0
+        messages: list[Stored] = []
+        accepted: list[tuple[int, int]] = []
+        size, bytes_max = 0, self._hub.limits.message_bytes_max
+        kind, new_id = ops[at].__class__, self._hub.ids.next
+        now_ms, sender = self._hub.now_ms, session.address
+        numbered: dict[str, int] = {}
+        for op in islice(ops, at, None):
+            if op.__class__ is not kind or op.to != to or not self._is_plain(op):
+                break
+            try:
+                if op.data64 is True and op.data is not None:  # packed, binary: nothing to check
+                    payload, binary = op.data, True
+                else:
+                    payload, binary = take_payload(op)
+                if len(payload) > bytes_max:
+                    break
+                message_id = new_id()
+            except RequestError:
+                break
+            request = op.id
+            message = Stored(
+                0,
+                0,
+                0,
+                message_id,
+                now_ms,
+                sender,
+                payload,
+                binary,
+                _ONE_WAY if request is None else _REPLY_EXPECTED,
+                None,
+                op.key,
+                op.headers,
+                op.tags,
+            )
+            if op.producer is not None:
+                # Another sender's numbers are its own.
+                message.producer, message.producer_seq = f"{sender}/{op.producer}", op.seq
+                if numbered.get(op.producer, -1) >= op.seq or queue.has_seen(message):
+                    break
+                numbered[op.producer] = op.seq
+            messages.append(message)
+            size += len(payload)
+            if request is not None:
+                accepted.append((request, message_id))
+        if not messages:
+            return 0
+        answers = _Answers(self._hub, session, accepted, len(messages) - len(accepted))
+        if queue.send_all(messages, size, answers.told, answers.refused):
+            self._hub.recorder.queued(session.app.name, to, messages)
+        else:
+            # Perhaps there is room for some of them.
+            for op in islice(ops, at, at + len(messages)):
+                if not session.closed:
+                    self._hub.receive(session, op)
+        return len(messages)
+
+    def _is_plain(self, op: Any) -> bool:
+        """Whether a send is one of many: nothing has to be known or kept of it by itself."""
+        if (
+            op.delay_ms is not None
+            or op.num is not None
+            or op.consumers is not None
+            or op.type is not None
+        ):
+            return False
+        if (
+            op.key is None
+            and op.headers is None
+            and op.tags is None
+            and op.producer is None
+            and op.seq is None
+        ):
+            return True
+        try:
+            check_message(op, self._limits)
+        except RequestError:
+            return False
+        return True
+
+    def ack(self, session: Session, ops: list[Any], at: int, now: float) -> int:
+        """Take it that a session is done with messages of one group; how many ops that were."""
+        items: list[Item] = []
+        requests: list[int] = []
+        kind, lent, group = ops[at].__class__, self._loans.lent, None
+        for op in islice(ops, at, None):
+            if op.__class__ is not kind:
+                break
+            message = op.message
+            if message.__class__ is not int:
+                try:
+                    message = number_of(message)
+                except RequestError:
+                    break
+            item = lent.get((session, message))
+            if item is None or (group is not None and item.group is not group):
+                break
+            if group is None:
+                group = item.group
+                try:
+                    group.queue.storage.check(freeing=True)
+                except Overload:
+                    return 0
+            # At once: who acknowledges twice is told so.
+            del lent[session, message]
+            items.append(item)
+            if op.id is not None:
+                requests.append(op.id)
+        if group is None:
+            return 0
+        group.ack_all(items, now)
+        if requests:
+            done = _Done(self._hub, session, requests)
+            group.queue.after(done.told, done.refused)
+        return len(items)
+
+
+class _Answers:
+    """Tells a sender that its messages are stored, or are not."""
+
+    __slots__ = ("_accepted", "_hub", "_session", "_silent")
+
+    def __init__(
+        self, hub: Hub, session: Session, accepted: list[tuple[int, int]], silent: int
+    ) -> None:
+        self._hub = hub
+        self._session = session
+        self._accepted = accepted
+        # How many asked for no answer.
+        self._silent = silent
+
+    def told(self) -> None:
+        session = self._session
+        if self._accepted and not session.closed:
+            self._hub.outboxes.put(session, session.encoding.all_accepted(self._accepted))
+            self._hub.ensure_tick()
+
+    def refused(self, error: RequestError) -> None:
+        requests: list[int | None] = [request for request, _ in self._accepted]
+        _refuse(self._hub, self._session, requests + [None] * self._silent, error)
+
+
+class _Done:
+    """Tells a consumer that its acknowledgements hold, or do not."""
+
+    __slots__ = ("_hub", "_requests", "_session")
+
+    def __init__(self, hub: Hub, session: Session, requests: list[int]) -> None:
+        self._hub = hub
+        self._session = session
+        self._requests = requests
+
+    def told(self) -> None:
+        session = self._session
+        if not session.closed:
+            self._hub.outboxes.put(session, session.encoding.all_ok(self._requests))
+            self._hub.ensure_tick()
+
+    def refused(self, error: RequestError) -> None:
+        _refuse(self._hub, self._session, self._requests, error)
+
+
+def _refuse(
+    hub: Hub, session: Session, requests: Sequence[int | None], error: RequestError
+) -> None:
+    if session.closed:
+        return
+    for request in requests:
+        hub.refuse(session, request, error)
+    hub.ensure_tick()
