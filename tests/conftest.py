@@ -25,13 +25,15 @@ class Telling:
     """Tells of a failure when it happens: a run that is ended from outside has said it then."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._terminal = config.pluginmanager.get_plugin("terminalreporter")
+        self._plugins = config.pluginmanager
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write what failed below the line of its file."""
-        if report.failed and self._terminal is not None:
-            self._terminal.write_line(f"\n{report.nodeid} ({report.when}):")
-            self._terminal.write_line(report.longreprtext)
+        # Not there yet when plugins are configured, and never in a worker of a parallel run.
+        terminal = self._plugins.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\n{report.nodeid} ({report.when}):")
+            terminal.write_line(report.longreprtext)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,28 +8,46 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import SystemRandom
 from typing import TypeVar
 
 import pytest
 
-_START_S = 30.0
+_START_S = 60.0
+_KILL_S = 30.0
+# How long a server that is well may take to answer: on a busy disk, a sync takes seconds.
+_ANSWER_S = 30.0
 ZOOKEEPER_JAR = "/usr/share/java/zookeeper.jar"
+# Below those that connections are given. Each process of a parallel run has some of its own:
+# between the choice of a port and its use, and while its server is dead, nobody else takes it.
+_WORKERS_MAX = 16
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS_MAX
+_PORTS = range(10_000 + _WORKER, 32_000, _WORKERS_MAX)
+_given: deque[int] = deque(maxlen=len(_PORTS) // 2)
 
 
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+def free_port() -> int:
     """A port that nothing uses now, and that no connection is given while its server is dead."""
     for _ in range(1_000):
-        port = SystemRandom().randrange(10_000, 32_000)
+        port = SystemRandom().choice(_PORTS)
+        if port not in _given and _free(port):
+            _given.append(port)
+            return port
+    raise AssertionError("all ports are in use")
+
+
+def _free(port: int) -> bool:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_INET, kind) as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
-                continue
-            return port
-    raise AssertionError("all ports are in use")
+                return False
+    return True
 
 
 class Server:
@@ -37,10 +55,10 @@ class Server:
 
     package: str
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = port or free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -56,7 +74,7 @@ class Server:
         """Start it, and wait until it answers."""
         command = self.command()
         if shutil.which(command[0]) is None:
-            raise _missing(self.package)
+            raise missing(self.package)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -67,20 +85,29 @@ class Server:
                 # A group of its own: a script may have started the server proper.
                 start_new_session=True,
             )
-        deadline = time.monotonic() + _START_S
-        while not self.ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                told = (self.folder / "log").read_text(errors="replace")[-2000:]
-                raise AssertionError(f"{command[0]} did not start:\n{told}")
-            time.sleep(0.02)
+        with ExitStack() as failed:
+            failed.callback(self.kill)
+            deadline = time.monotonic() + _START_S
+            while not self.ready():
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(f"{command[0]} did not start:\n{self.log()}")
+                time.sleep(0.02)
+            failed.pop_all()
+
+    def log(self) -> str:
+        """The end of what it wrote."""
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
 
     def kill(self) -> None:
         """Kill it, and wait until its port is free."""
-        if self._process is not None:
-            self._signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+        if self._process is None:
+            return
+        self._signal(signal.SIGKILL)
+        try:
+            self._process.wait(_KILL_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.package} cannot be killed:\n{self.log()}") from None
+        self._process = None
 
     def hold(self) -> None:
         """Let it hang: its connections stay, its answers do not come."""
@@ -95,13 +122,17 @@ class Server:
         os.killpg(self._process.pid, number)
 
 
-def _missing(package: str) -> AssertionError:
+Kind = TypeVar("Kind", bound=Server)
+
+
+def missing(package: str) -> AssertionError:
+    """What to raise where something is not there that `make packages` installs."""
     return AssertionError(f"please install Debian's {package}, or run `make packages` as root")
 
 
-def _talk(port: int, said: bytes) -> bytes:
+def _talk(port: int, said: bytes, limit_s: float = 1.0) -> bytes:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=limit_s) as connection:
             connection.sendall(said)
             return connection.recv(4096)
     except OSError:
@@ -147,12 +178,12 @@ class RedisServer(Server):
     def tell(self, *words: str) -> None:
         """Give it a command, which must succeed."""
         answer = self.ask(*words)
-        assert answer[:1] in (b"+", b":"), answer
+        assert answer[:1] in (b"+", b":"), f"{words}: {answer!r}\n{self.log()}"
 
     def ask(self, *words: str) -> bytes:
         """Give it a command, and what it answers."""
         encoded = b"".join(b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words)
-        return _talk(self.port, b"*%d\r\n" % len(words) + encoded)
+        return _talk(self.port, b"*%d\r\n" % len(words) + encoded, _ANSWER_S)
 
     def cut_connections(self) -> None:
         """Break every connection to it."""
@@ -169,9 +200,10 @@ class SentinelServer(Server):
 
     package = "redis-server"
 
-    def __init__(self, folder: Path, name: str, master_port: int) -> None:
+    def __init__(self, folder: Path, name: str, master_port: int, down_ms: int) -> None:
         self._name = name
         self._master_port = master_port
+        self._down_ms = down_ms
         super().__init__(folder)
 
     def command(self) -> list[str]:
@@ -180,7 +212,7 @@ class SentinelServer(Server):
             config.write_text(
                 f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n"
                 f"sentinel monitor {self._name} 127.0.0.1 {self._master_port} 2\n"
-                f"sentinel down-after-milliseconds {self._name} 500\n"
+                f"sentinel down-after-milliseconds {self._name} {self._down_ms}\n"
                 f"sentinel failover-timeout {self._name} 2000\n"
             )
         return ["redis-server", str(config), "--sentinel"]
@@ -190,18 +222,31 @@ class SentinelServer(Server):
 
 
 class RedisTrio:
-    """A master, a replica of it, and three Sentinels that put it in the master's place."""
+    """A master, a replica of it, and three Sentinels that put it in the master's place.
+
+    They do it after `down_ms` of silence: short where the master is killed, and so long where it
+    is not that a busy machine is no reason.
+    """
 
     name = "queues"
 
-    def __init__(self, folder: Path) -> None:
-        self.master = RedisServer(folder / "a")
-        of_master = {"replicaof": f"127.0.0.1 {self.master.port}", "repl-diskless-sync-delay": "0"}
-        self.replica = RedisServer(folder / "b", of_master)
-        self._sentinels = [
-            SentinelServer(folder / f"s{at}", self.name, self.master.port) for at in range(3)
-        ]
-        _await(self._agreed, "the Sentinels do not know each other")
+    def __init__(self, folder: Path, down_ms: int = 60_000) -> None:
+        self._started: list[Server] = []
+        with ExitStack() as failed:
+            failed.callback(self.kill)
+            self.master = self._start(RedisServer(folder / "a"))
+            of = {"replicaof": f"127.0.0.1 {self.master.port}", "repl-diskless-sync-delay": "0"}
+            self.replica = self._start(RedisServer(folder / "b", of))
+            self._sentinels = [
+                self._start(SentinelServer(folder / f"s{at}", self.name, self.master.port, down_ms))
+                for at in range(3)
+            ]
+            _await(self._agreed, "the Sentinels do not know each other", self._started)
+            failed.pop_all()
+
+    def _start(self, server: Kind) -> Kind:
+        self._started.append(server)
+        return server
 
     @property
     def url(self) -> str:
@@ -210,7 +255,7 @@ class RedisTrio:
 
     def kill(self) -> None:
         """Kill all of them."""
-        for server in (*self._sentinels, self.replica, self.master):
+        for server in reversed(self._started):
             server.kill()
 
     def _agreed(self) -> bool:
@@ -220,20 +265,33 @@ class RedisTrio:
             told = _talk(sentinel.port, b"SENTINEL MASTER %b\r\n" % self.name.encode())
             words = told.split(b"\r\n")
             known = {"num-slaves": b"1", "num-other-sentinels": b"2"}
-            for what, count in known.items():
-                if words[words.index(what.encode()) + 2] != count:
-                    return False
+            # One that is busy has said nothing yet.
+            if any(_after(words, what.encode()) != count for what, count in known.items()):
+                return False
         return True
+
+
+def _after(words: list[bytes], name: bytes) -> bytes | None:
+    """What a list of names and values, each behind its length, has for a name."""
+    at = words.index(name) + 2 if name in words else len(words)
+    return words[at] if at < len(words) else None
 
 
 class RedisCluster:
     """Three servers that share the keys among them."""
 
     def __init__(self, folder: Path) -> None:
-        self.servers = [
-            RedisServer(folder / name, {"cluster-enabled": "yes", "cluster-port": str(free_port())})
-            for name in "abc"
-        ]
+        self.servers: list[RedisServer] = []
+        with ExitStack() as failed:
+            failed.callback(self.kill)
+            for name in "abc":
+                settings = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
+                self.servers.append(RedisServer(folder / name, settings))
+            self._join()
+            _await(self._agreed, "the cluster does not come up", self.servers)
+            failed.pop_all()
+
+    def _join(self) -> None:
         first, *others = self.servers
         slots = (("0", "5460"), ("5461", "10922"), ("10923", "16383"))
         for server, (least, most) in zip(self.servers, slots, strict=True):
@@ -241,7 +299,6 @@ class RedisCluster:
         for server in others:
             port = server.settings["cluster-port"]
             first.tell("CLUSTER", "MEET", "127.0.0.1", str(server.port), port)
-        _await(self._agreed, "the cluster does not come up")
 
     @property
     def url(self) -> str:
@@ -259,10 +316,12 @@ class RedisCluster:
         return all(word in one for one in told for word in wanted)
 
 
-def _await(agreed: Callable[[], bool], otherwise: str) -> None:
+def _await(agreed: Callable[[], bool], otherwise: str, servers: Sequence[Server]) -> None:
     deadline = time.monotonic() + _START_S
     while not agreed():
-        assert time.monotonic() < deadline, otherwise
+        if time.monotonic() > deadline:
+            logs = "\n".join(f"{server.folder}:\n{server.log()}" for server in servers)
+            raise AssertionError(f"{otherwise}:\n{logs}")
         time.sleep(0.05)
 
 
@@ -284,7 +343,7 @@ class ZooKeeperServer(Server):
             "log4j.appender.out.layout=org.apache.log4j.SimpleLayout\n"
         )
         if not Path(ZOOKEEPER_JAR).exists():
-            raise _missing(self.package)
+            raise missing(self.package)
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         small = ["-Xmx128m", "-XX:TieredStopAtLevel=1"]
         return ["java", *small, "-cp", f"{self.folder}:{ZOOKEEPER_JAR}", main, str(config)]
@@ -311,7 +370,7 @@ class DnsServer(Server):
         self._hosts = folder / "hosts"
         folder.mkdir(parents=True, exist_ok=True)
         self._hosts.write_text("")
-        super().__init__(folder, free_port(socket.SOCK_DGRAM))
+        super().__init__(folder)
 
     def command(self) -> list[str]:
         dnsmasq = shutil.which("dnsmasq") or "/usr/sbin/dnsmasq"
@@ -355,6 +414,9 @@ class DnsServer(Server):
                 return None
 
 
+Fixture = TypeVar("Fixture", RedisServer, ZooKeeperServer, DnsServer, RedisTrio, RedisCluster)
+
+
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A Redis for many tests: each takes a prefix or a database of its own."""
@@ -385,9 +447,6 @@ def dns_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DnsServer]:
     yield from _serving(DnsServer(tmp_path_factory.mktemp("dns")))
 
 
-Kind = TypeVar("Kind", Server, RedisServer, ZooKeeperServer, DnsServer, RedisTrio, RedisCluster)
-
-
-def _serving(server: Kind) -> Iterator[Kind]:
+def _serving(server: Fixture) -> Iterator[Fixture]:
     yield server
     server.kill()

@@ -30,6 +30,7 @@ from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
 from chappe.wire.limits import Limits
 from chappe.wire.ops import CODES
+from tests.processes import kill, read_line
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
@@ -53,18 +54,21 @@ PYTHON_BLOCKS = [(page, block) for page in PAGES for block in blocks(page, "pyth
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     data = tmp_path_factory.mktemp("node")
     ports = ("--port", "0", "--http-port", "0", "--tcp-port", "0")
-    with subprocess.Popen(
-        [CHAPPE, "serve", "--dev", *ports, "--data", data],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
+    with (data / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(
+            [CHAPPE, "serve", "--dev", *ports, "--data", data],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+    try:
         assert process.stdout is not None
-        word, _, addresses = process.stdout.readline().partition(" ")
-        assert word == "ready"
+        word, _, addresses = read_line(process.stdout).partition(" ")
+        assert word == "ready", (data / "stderr").read_text()
         yield json.loads(addresses)
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(30) == 0, (data / "stderr").read_text()
+    finally:
+        kill(process)
 
 
 def here(text: str, node: dict[str, str]) -> str:

@@ -8,16 +8,18 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from chappe.cli.main import main
+from tests.processes import kill, read_line
 
 CHAPPE = str(Path(sys.executable).parent / "chappe")
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def environment() -> dict[str, str]:
@@ -57,28 +59,30 @@ def run_here(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[st
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command until the test is over."""
-    process = subprocess.Popen(
-        [CHAPPE, *arguments],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def started(*arguments: str, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Run a command until the test is over; what it complains of is piped, or goes to a file."""
+    with log.open("ab") if log else nullcontext(subprocess.PIPE) as errors:
+        process = subprocess.Popen(
+            [CHAPPE, *arguments],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate(timeout=TIMEOUT_S)
+        kill(process)
 
 
 class Served:
     """A node that is ready."""
 
-    def __init__(self, process: subprocess.Popen[str], addresses: dict[str, str]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], log: Path, addresses: dict[str, str]
+    ) -> None:
         self.process = process
+        self._log = log
         self.addresses = addresses
         self.http = addresses["http"]
 
@@ -93,18 +97,29 @@ class Served:
     def terminate(self) -> tuple[int, str]:
         """Ask the node to go; its exit code and what it said on the way."""
         self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=TIMEOUT_S)
-        return self.process.returncode, errors
+        try:
+            code = self.process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the node did not end:\n{self._log.read_text()}") from None
+        return code, self._log.read_text()
 
 
 @contextmanager
 def serving(data: Path, *arguments: str) -> Iterator[Served]:
     """Run `chappe serve` on free ports."""
     ports = ("--port", "0", "--http-port", "0", "--tcp-port", "0")
-    with started("serve", *ports, "--data", str(data), *arguments) as process:
+    with ExitStack() as stack:
+        # A file, as nobody reads what a node writes while it runs: a pipe would fill up.
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        log = Path(folder) / "log"
+        command = ("serve", *ports, "--data", str(data), *arguments)
+        process = stack.enter_context(started(*command, log=log))
         assert process.stdout is not None
-        line = process.stdout.readline()
+        try:
+            line = read_line(process.stdout)
+        except TimeoutError as error:
+            line = str(error)
         word, _, addresses = line.partition(" ")
         if word != "ready":
-            raise AssertionError(f"{line!r} {process.communicate(timeout=TIMEOUT_S)}")
-        yield Served(process, json.loads(addresses))
+            raise AssertionError(f"{line!r}\n{log.read_text()}")
+        yield Served(process, log, json.loads(addresses))

@@ -16,7 +16,7 @@ import jwt
 import pytest
 
 from chappe.blocking import connect
-from tests.cli.process import Served, run, serving, started
+from tests.cli.process import TIMEOUT_S, Served, run, serving, started
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -39,10 +39,10 @@ def listening(node: Served, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run `chappe listen`, and wait until the node has it."""
     before = sessions(node)
     with started("listen", *arguments, "--http", node.http) as listener:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + TIMEOUT_S
         while sessions(node) <= before:
             assert time.monotonic() < deadline
-            assert listener.poll() is None, listener.communicate()
+            assert listener.poll() is None, listener.communicate(timeout=TIMEOUT_S)
             time.sleep(0.01)
         yield listener
 
@@ -113,7 +113,7 @@ def test_listen_prints_what_comes_and_ends_after_so_many(node: Served) -> None:
     with listening(node, *arguments) as listener:
         node.run("publish", "--as", "user:a", "topic:news", '{"a": 1}')
         node.run("send", "--as", "user:a", "--to", "user:ear", "hello")
-        output, errors = listener.communicate(timeout=20)
+        output, errors = listener.communicate(timeout=TIMEOUT_S)
     assert (listener.returncode, errors) == (0, "")
     first, second = map(json.loads, output.splitlines())
     assert (first["op"], first["to"], first["data"]) == ("message", "topic:news", {"a": 1})
@@ -125,7 +125,7 @@ def test_listen_shows_a_strangers_text_as_text(node: Served) -> None:
         node.run("send", "--as", "user:a", "--to", "user:ear", '"\\u001b[31m[bold]red\\u0007"')
         with connect(node.addresses["tcp"], as_="user:b") as b:
             b.send("user:ear", b"\x00\x01\x02")
-        output, _ = listener.communicate(timeout=20)
+        output, _ = listener.communicate(timeout=TIMEOUT_S)
     assert "\x1b" not in output
     assert "\x07" not in output
     assert "[bold]red" in output
@@ -141,10 +141,10 @@ def test_listen_goes_on_when_its_node_is_replaced(tmp_path: Path) -> None:
             port = node.http.rpartition(":")[2]
             with serving(tmp_path, "--dev", "--http-port", port) as another:
                 while sessions(another) == 0:
-                    assert listener.poll() is None, listener.communicate()
+                    assert listener.poll() is None, listener.communicate(timeout=TIMEOUT_S)
                     time.sleep(0.01)
                 another.run("publish", "--as", "user:a", "topic:news", '"after"')
-                output, errors = listener.communicate(timeout=20)
+                output, errors = listener.communicate(timeout=TIMEOUT_S)
     assert (listener.returncode, errors) == (0, "")
     events = [json.loads(line) for line in output.splitlines()]
     assert "reconnect" in [event["op"] for event in events]
@@ -155,7 +155,7 @@ def test_listen_goes_on_when_its_node_is_replaced(tmp_path: Path) -> None:
 def test_listen_ends_with_one_line_when_its_node_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path, "--dev") as node, listening(node, "--as", "user:ear") as listener:
         node.process.kill()
-        _, errors = listener.communicate(timeout=20)
+        _, errors = listener.communicate(timeout=TIMEOUT_S)
         assert listener.returncode == 1
         one_line(errors)
 
@@ -244,10 +244,11 @@ def test_an_address_where_something_else_answers_is_one_line() -> None:
                 connection.recv(4096)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
 
-        thread = threading.Thread(target=answer)
+        other.settimeout(TIMEOUT_S)
+        thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         result = run("status", "--http", f"http://127.0.0.1:{other.getsockname()[1]}")
-        thread.join()
+        thread.join(TIMEOUT_S)
     assert result.returncode == 1
     one_line(result.stderr)
 

@@ -22,6 +22,7 @@ from chappe.hub.grant import Authenticator
 from chappe.hub.options import HubOptions
 from chappe.hub.session import Session
 from tests.hubs import make_hub
+from tests.servers import free_port
 
 QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.05}
 EDGES = ("websocket-packed", "websocket-text", "tcp")
@@ -35,7 +36,8 @@ class Service:
         clock = SystemClock()
         self._clock = clock
         self._authenticator = authenticator or DevAuthenticator(TokenAuthenticator([], clock))
-        self._ports = [0, 0]
+        # Ports that no connection of others is given while nobody serves on them.
+        self._ports = [free_port(), free_port()]
         self.start()
 
     def start(self) -> None:

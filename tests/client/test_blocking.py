@@ -15,15 +15,18 @@ from chappe.errors import BadRequest, ConfigError, ConnectionClosed, Unreachable
 
 from .conftest import QUICK, Service, serving
 
+WAIT_S = 30.0
+
 
 class Neighbour:
     """A hub that lives in a thread of its own."""
 
     def __init__(self) -> None:
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        # A daemon: a test that failed must not keep the process from ending.
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
-        self._ready.wait()
+        assert self._ready.wait(WAIT_S), "the hub did not start"
 
     async def _serve(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
@@ -41,7 +44,8 @@ class Neighbour:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive(), "the hub did not end"
 
 
 @pytest.fixture
@@ -108,9 +112,11 @@ def test_iteration_ends_when_another_thread_closes(url):
             return got
 
         reading = pool.submit(read)
-        first.wait()
+        came = first.wait(WAIT_S)
+        # Also when nothing came: who reads would not end.
         alice.close()
-        assert reading.result() == [1]
+        assert came
+        assert reading.result(WAIT_S) == [1]
     alice.close()
     with pytest.raises(ConnectionClosed):
         alice.send("user:a", 2)
@@ -194,9 +200,10 @@ def test_a_consumer_ends_with_its_client(url):
             return got
 
         consuming = pool.submit(consume)
-        first.wait()
+        came = first.wait(WAIT_S)
         alice.close()
-        assert consuming.result() == [1]
+        assert came
+        assert consuming.result(WAIT_S) == [1]
 
 
 def test_services_without_await(url):  # H18
@@ -218,7 +225,7 @@ def test_services_without_await(url):  # H18
             alice.provide("service:double", handler)
         # Three handlers are inside at once: each in a thread of its own.
         asked = [pool.submit(bob.request, "service:double", n) for n in range(3)]
-        assert [answer.result() for answer in asked] == [0, 2, 4]
+        assert [answer.result(WAIT_S) for answer in asked] == [0, 2, 4]
         with pytest.raises(BadRequest, match="below 0"):
             bob.request("service:double", -1, timeout_s=5, idempotent=True)
         alice.unprovide("service:double")

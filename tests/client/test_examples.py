@@ -53,7 +53,11 @@ async def lines_of(name: str, url: str) -> list[str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, errors = await process.communicate()
+    try:
+        out, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
     assert (process.returncode, errors) == (0, b"")
     return out.decode().splitlines()
 

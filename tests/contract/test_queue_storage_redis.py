@@ -49,7 +49,7 @@ def own_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def own_trio(tmp_path: Path) -> Iterator[RedisTrio]:
-    trio = RedisTrio(tmp_path / "trio")
+    trio = RedisTrio(tmp_path / "trio", down_ms=500)
     yield trio
     trio.kill()
 

@@ -49,7 +49,8 @@ class AppServer:
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = Thread(target=self._server.serve_forever)
+        # A daemon: a fixture that failed half way must not keep the process from ending.
+        self._thread = Thread(target=self._server.serve_forever, name="app server", daemon=True)
         self._thread.start()
         # The hook's part of a node's options.
         self.config = _CONFIG.format(port=self._server.server_address[1], secret=secret)
@@ -63,12 +64,13 @@ class AppServer:
         """All notices that came by now and were not taken."""
         found = []
         while not self._notices.empty():
-            notice = self._notices.get()
+            notice = self._notices.get_nowait()
             found.append((notice["event"], notice["address"]))
         return found
 
     def close(self) -> None:
         """Stop it."""
         self._server.shutdown()
-        self._thread.join()
+        self._thread.join(WAIT_S)
         self._server.server_close()
+        assert not self._thread.is_alive(), "the app's server does not end"

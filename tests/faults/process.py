@@ -6,19 +6,19 @@ import http.client
 import json
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.processes import END_S, kill, read_line
+
 COMMAND = str(Path(sys.executable).with_name("chappe"))
-_START_TIMEOUT_S = 60
-_STOP_TIMEOUT_S = 30
 _LOOK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 # A node that logs one of these met something it did not expect.
 _ALARMS = ("Traceback", "Task exception", "exception was never retrieved", "Warning:")
@@ -65,15 +65,17 @@ class NodeProcess:
         self.addresses: Mapping[str, str] = json.loads(self.first_line.removeprefix("ready "))
 
     def _ready(self) -> str:
-        """Wait for its first line; one that never comes must not hold up whoever waits for it."""
         assert self._process.stdout is not None
-        if select.select([self._process.stdout], [], [], _START_TIMEOUT_S)[0]:
-            line = self._process.stdout.readline().decode()
-            if line.startswith("ready "):
-                return line
-        self._process.kill()
-        self._reap()
-        raise AssertionError(f"the node did not start:\n{self.log()}")
+        with ExitStack() as failed:
+            failed.callback(self.kill)
+            try:
+                line = read_line(self._process.stdout)
+            except TimeoutError as error:
+                line = str(error)
+            if not line.startswith("ready "):
+                raise AssertionError(f"the node did not start, {line!r}:\n{self.log()}")
+            failed.pop_all()
+        return line
 
     def log(self) -> str:
         """What it wrote to standard error."""
@@ -88,12 +90,20 @@ class NodeProcess:
     def terminate(self) -> None:
         """Ask it to drain; do not wait."""
         self._told = True
-        self._process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
 
     def interrupt(self) -> None:
         """Ask it to drain as somebody at a terminal does; do not wait."""
         self._told = True
-        self._process.send_signal(signal.SIGINT)
+        self.signal(signal.SIGINT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, also when it has just ended: how is for `stop` to find out.
+
+        `Popen.send_signal` would find it out here, and nobody would be told.
+        """
+        if self._process.returncode is None:
+            os.kill(self._process.pid, number)
 
     @property
     def running(self) -> bool:
@@ -102,13 +112,17 @@ class NodeProcess:
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self._process.kill()
-        self._reap()
+        try:
+            kill(self._process)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the node cannot be killed:\n{self.log()}") from None
 
     def stop(self) -> None:
         """Drain it, and see that it ends well and has nothing to complain about."""
         if self._process.returncode is not None:
             return
+        # A test that failed may have left it asleep.
+        self.signal(signal.SIGCONT)
         if not self._told:
             self.terminate()
         status = self._reap()
@@ -118,15 +132,11 @@ class NodeProcess:
 
     def _reap(self) -> int:
         try:
-            status = self._process.wait(_STOP_TIMEOUT_S)
+            return self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
             raise AssertionError(f"the node did not stop:\n{self.log()}") from None
         finally:
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-        return status
+            self.kill()
 
 
 class Api:

@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any, cast
 
 Address = tuple[str, int]
+_LIMIT_S = 30.0
 
 
 class _End(asyncio.Protocol):
@@ -90,7 +91,8 @@ class Network:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever)
+        # A daemon: a fixture that failed half way must not keep the process from ending.
+        self._thread = Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._thread.start()
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -137,9 +139,12 @@ class Network:
 
     def close(self) -> None:
         """End all of it."""
-        self._do(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        try:
+            self._do(self._close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_LIMIT_S)
+        assert not self._thread.is_alive(), "the network does not end"
         self._loop.close()
 
     async def _close(self) -> None:
@@ -149,12 +154,15 @@ class Network:
             for end in (passage.near, passage.far):
                 if end.transport is not None:
                     end.transport.abort()
+        # Whoever is asleep accepts nobody: they would wait for minutes.
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)
 
     def _do(self, work: Any) -> Any:
         done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return done.result(30)
+        return done.result(_LIMIT_S)
 
 
 def _inode(port: int) -> str | None:

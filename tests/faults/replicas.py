@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from chappe.client import Client, connect
@@ -14,7 +13,7 @@ from tests.servers import RedisServer, ZooKeeperServer, free_port
 
 from .process import Api
 from .relay import Network
-from .trio import CONFIG, LEASE_S, OPTIONS, ClusterNode, until
+from .trio import CONFIG, LEASE_S, OPTIONS, ClusterNode, start_together, until
 
 NAMES = ("n0", "n1", "n2")
 REPLICATION = """
@@ -44,9 +43,8 @@ class Replicas:
         secret = folder / "secret"
         secret.write_text("a secret that only these three nodes know\n")
 
-        def start(at: int) -> ClusterNode:
-            name, port = NAMES[at], free_port()
-            host = f"127.0.1.{at + 1}"
+        def start(name: str) -> ClusterNode:
+            port, host = free_port(), f"127.0.1.{NAMES.index(name) + 1}"
             self.network.relay((host, port), ("127.0.0.1", port), name)
             to = self.network.relay(("127.0.0.1", 0), ("127.0.0.1", registry.port))
             url = registry.url.replace(f":{registry.port}", f":{to[1]}")
@@ -54,26 +52,23 @@ class Replicas:
             options = options.replace("port = 0", f'port = {port}\nadvertise = "{host}"', 1)
             return ClusterNode(folder / name, options + REPLICATION)
 
-        try:
-            with ThreadPoolExecutor(3) as pool:
-                self.nodes = list(pool.map(start, range(3)))
-        except AssertionError:
-            self.network.close()
-            raise
+        with ExitStack() as failed:
+            failed.callback(self.network.close)
+            self.nodes = start_together(start, NAMES)
+            failed.pop_all()
         for name, node in zip(NAMES, self.nodes, strict=True):
             self.network.pid_of[name] = lambda node=node: node._process.pid  # type: ignore[misc]
 
     def stop(self) -> None:
         """Drain all that run, and see that they end well."""
-        try:
+        with ExitStack() as after:
+            after.callback(self.network.close)
+            for node in self.nodes:
+                after.callback(node.kill)
+            # One that was cut off when a test failed would wait for the registry.
+            self.network.heal()
             with ThreadPoolExecutor(3) as pool:
                 list(pool.map(ClusterNode.stop, self.nodes))
-        finally:
-            for node in self.nodes:
-                if node._process.returncode is None:
-                    node._process.send_signal(signal.SIGCONT)
-                    node.kill()
-            self.network.close()
 
     async def client(self, at: int, name: str) -> Client:
         """Somebody who knows one node only, and stays with it."""

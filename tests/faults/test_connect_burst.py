@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 
@@ -25,12 +26,16 @@ def test_burst_of_connections_is_answered_while_others_are_served(
     node: NodeProcess, witness: Witness, api: Api, form: str, number: int
 ) -> None:
     command = [sys.executable, "-m", "tests.faults.crowd", form, node.addresses[form]]
-    with subprocess.Popen(
-        [*limited(), *command, str(CONNECTIONS)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with (
+        subprocess.Popen(
+            [*limited(), *command, str(CONNECTIONS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+        ExitStack() as after,
+    ):
+        after.callback(process.kill)
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         exchanged = 0
@@ -47,6 +52,5 @@ def test_burst_of_connections_is_answered_while_others_are_served(
             f"{CONNECTIONS / report['seconds']:.0f} {form} connects a second, "
             f"{exchanged} exchanges of others meanwhile\n"
         )
-        process.kill()
     while api.metric("sessions", edge=form) > 1:
         witness.notices_nothing()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from chappe.wire.ops import Subscribe
+from tests.processes import kill, read_line
 
 from .conftest import StartNode, Witness
 from .peer import FORMS, TIMEOUT_S, connect
@@ -25,12 +26,17 @@ def sleeper(node: NodeProcess) -> Iterator[subprocess.Popen[str]]:
     """A well-behaved client of its own process, connected as user:sleeper."""
     command = [sys.executable, "-m", "tests.faults.sleeper", node.addresses["websocket"]]
     process = subprocess.Popen([*command, "user:sleeper"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert heard(process) == "connected\n"
+        yield process
+    finally:
+        kill(process)
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    """What it says next."""
     assert process.stdout is not None
-    assert process.stdout.readline() == "connected\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    return read_line(process.stdout)
 
 
 def wait_until_offline(witness: Witness, address: str) -> None:
@@ -71,8 +77,7 @@ def test_stopped_process_is_offline_and_comes_back_when_it_goes_on(
     node: NodeProcess, witness: Witness, sleeper: subprocess.Popen[str]
 ) -> None:
     witness.client.send("user:sleeper", "before")
-    assert sleeper.stdout is not None
-    assert sleeper.stdout.readline() == "before\n"
+    assert heard(sleeper) == "before\n"
     sleeper.send_signal(signal.SIGSTOP)
     wait_until_offline(witness, "user:sleeper")
     sleeper.send_signal(signal.SIGCONT)
@@ -81,7 +86,7 @@ def test_stopped_process_is_offline_and_comes_back_when_it_goes_on(
         assert time.monotonic() < deadline
         time.sleep(0.05)
     witness.client.send("user:sleeper", "after")
-    assert sleeper.stdout.readline() == "after\n"
+    assert heard(sleeper) == "after\n"
     witness.notices_nothing()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from random import Random
 
@@ -44,7 +44,10 @@ class Powered:
     def __init__(self, folder: Path, flush: str) -> None:
         self.disk = Disk(folder / "data", 48)
         self.cut_at = self.back_at = 0.0
-        self.node = ClusterNode(folder, CONFIG.format(flush=flush, interval_s=INTERVAL_S))
+        with ExitStack() as failed:
+            failed.callback(self.disk.unmount)
+            self.node = ClusterNode(folder, CONFIG.format(flush=flush, interval_s=INTERVAL_S))
+            failed.pop_all()
 
     def cut(self) -> None:
         """Take the power away, and give it back."""
@@ -55,10 +58,10 @@ class Powered:
         self.node.start()
 
     def close(self) -> None:
-        try:
+        with ExitStack() as after:
+            after.callback(self.disk.unmount)
+            after.callback(self.node.kill)
             self.node.stop()
-        finally:
-            self.disk.unmount()
 
 
 @pytest.fixture

@@ -54,5 +54,7 @@ class App:
 
 
 def _run(*arguments: str) -> str:
-    done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
     return done.stdout.strip()

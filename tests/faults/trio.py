@@ -6,9 +6,9 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -70,11 +70,29 @@ class ClusterNode(NodeProcess):
 
     def hold(self) -> None:
         """Let it sleep: its connections stay, and nothing answers."""
-        self._process.send_signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Wake it."""
-        self._process.send_signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
+
+
+def start_together(start: Callable[[str], ClusterNode], names: Sequence[str]) -> list[ClusterNode]:
+    """Start nodes at the same time; when one does not start, or time is over, none is left."""
+    started: list[ClusterNode] = []
+
+    def note(name: str) -> ClusterNode:
+        node = start(name)
+        started.append(node)
+        return node
+
+    with ExitStack() as failed:
+        failed.callback(lambda: [node.kill() for node in started])
+        # Whoever waits for a start waits no longer than a start may take.
+        with ThreadPoolExecutor(len(names)) as pool:
+            nodes = list(pool.map(note, names))
+        failed.pop_all()
+    return nodes
 
 
 class Trio:
@@ -89,8 +107,7 @@ class Trio:
             options = CONFIG.format(registry=registry, name=name, secret=secret)
             return ClusterNode(folder / name, options + config)
 
-        with ThreadPoolExecutor(3) as pool:
-            self.nodes = list(pool.map(start, ("n0", "n1", "n2")))
+        self.nodes = start_together(start, ("n0", "n1", "n2"))
 
     @property
     def urls(self) -> list[str]:

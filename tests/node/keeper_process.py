@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from chappe.node.child import Child, Cord
@@ -16,6 +17,7 @@ from chappe.node.unix import listen
 from chappe.registry.options import RegistryOptions
 from chappe.registry.registry import Registry
 from chappe.store.keeper import KeeperStore
+from tests.processes import kill
 
 _STOP_TIMEOUT_S = 30
 
@@ -45,10 +47,13 @@ class KeeperProcess:
         theirs.close()
         self._before += 1
         self._child = Child(self._process.pid, ours, 0.0)
-        assert ours.recv(1, socket.MSG_PEEK), "the keeper did not start"
-        self._child.hear()
-        assert self._child.report is not None
-        assert self._child.report.failure is None, self._child.report.failure
+        with ExitStack() as failed:
+            failed.callback(self.kill)
+            assert ours.recv(1, socket.MSG_PEEK), "the keeper did not start"
+            self._child.hear()
+            assert self._child.report is not None
+            assert self._child.report.failure is None, self._child.report.failure
+            failed.pop_all()
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -56,15 +61,17 @@ class KeeperProcess:
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self._process.kill()
-        self._process.wait()
+        kill(self._process)
         self._child.end.close()
 
     def stop(self) -> None:
         """Let it end, and see that it ends well."""
         if self._process.poll() is None:
             self._child.end.close()
-            assert self._process.wait(_STOP_TIMEOUT_S) == 0
+            try:
+                assert self._process.wait(_STOP_TIMEOUT_S) == 0
+            finally:
+                kill(self._process)
         self._listening.close()
 
     def store(self, timeout_s: float = 5.0) -> KeeperStore:

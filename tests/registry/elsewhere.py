@@ -11,6 +11,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from chappe.node.keeper.kept import kept_registry
 from chappe.registry.membership import Member
 from chappe.registry.options import RegistryOptions
 from chappe.registry.url import open_registry
+from tests.processes import kill, read_line
 
 
 class Elsewhere:
@@ -32,7 +34,10 @@ class Elsewhere:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._read()
+        with ExitStack() as failed:
+            failed.callback(self.kill)
+            self._read()
+            failed.pop_all()
 
     async def knows(self) -> dict[str, Any]:
         """Ask it what it knows of its lease; on another thread, since the loop goes on."""
@@ -48,11 +53,7 @@ class Elsewhere:
 
     def kill(self) -> None:
         """Kill it."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        kill(self._process)
 
     def _ask(self) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -62,7 +63,7 @@ class Elsewhere:
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = read_line(self._process.stdout)
         assert line, "the other process died"
         answer: dict[str, Any] = json.loads(line)
         return answer

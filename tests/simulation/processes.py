@@ -20,4 +20,5 @@ def digest_in_a_process(expression: str, hash_seed: str) -> str:
         check=True,
         capture_output=True,
         text=True,
+        timeout=100,
     ).stdout.strip()

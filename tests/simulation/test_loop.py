@@ -220,9 +220,9 @@ def test_threads_executors_and_sockets_are_refused():
             except NotSimulated as error:
                 refused.append(error)
 
-        thread = threading.Thread(target=call)
+        thread = threading.Thread(target=call, daemon=True)
         thread.start()
-        thread.join()
+        thread.join(30)
         assert refused
 
     run(main())

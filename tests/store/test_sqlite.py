@@ -16,6 +16,7 @@ import pytest
 from chappe.errors import ConfigError, StorageError
 from chappe.store.sqlite import APPLICATION_ID, SCHEMA_VERSION, SqliteStore
 from tests.loop import on_loop
+from tests.processes import kill, read_line
 from tests.store import writer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -45,11 +46,12 @@ def test_what_a_killed_process_was_told_is_written_is_there(file: Path):
         cwd=REPOSITORY,
     )
     assert process.stdout is not None
-    acknowledged = [process.stdout.readline().strip() for _ in range(200)]
-    process.kill()
-    acknowledged += process.stdout.read().splitlines()
-    process.stdout.close()
-    assert process.wait() == -9
+    try:
+        acknowledged = [read_line(process.stdout).strip() for _ in range(200)]
+        process.kill()
+        acknowledged += process.stdout.read().splitlines()
+    finally:
+        assert kill(process) == -9
 
     @on_loop
     async def read() -> None:

@@ -84,12 +84,13 @@ def port(serve, run):
             ready.put((service.port, asyncio.get_running_loop(), stop))
             await stop.wait()
 
-    thread = threading.Thread(target=run, args=(main,))
+    thread = threading.Thread(target=run, args=(main,), daemon=True)
     thread.start()
-    number, loop, stop = ready.get(timeout=10)
+    number, loop, stop = ready.get(timeout=30)
     yield number
     loop.call_soon_threadsafe(stop.set)
-    thread.join(timeout=10)
+    thread.join(timeout=30)
+    assert not thread.is_alive(), "the edge did not end"
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
