@@ -3,9 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Debian packages that tests start private servers of, and one that lets disks fail; benchmarks
-# need more.
-PACKAGES := redis-server zookeeper dnsmasq-base strace
+# Debian packages that tests start private servers of, and those that let disks fail, lose their
+# power and fill up; benchmarks need more.
+PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount
 BENCH_PACKAGES := mosquitto rabbitmq-server
 RESULTS := benchmarks/RESULTS.md
 

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from chappe.client import Client, connect
 from chappe.errors import Overload
+from tests.servers import missing
 
 from .figures import FULL, tell
 from .mounts import Memory
@@ -44,7 +45,7 @@ class Traced(ClusterNode):
 
     def __init__(self, folder: Path, injected: str) -> None:
         if shutil.which("strace") is None:
-            pytest.skip("there is no strace (Debian's strace)")
+            raise missing("strace")
         self._injected = injected
         self._trace = folder / "strace"
         self._strace: list[str] = []
@@ -191,19 +192,20 @@ class Small(ClusterNode):
 
     def __init__(self, folder: Path) -> None:
         self.memory = Memory(folder / "data", 2048)
-        super().__init__(folder, SMALL)
+        with ExitStack() as failed:
+            failed.callback(self.memory.unmount)
+            super().__init__(folder, SMALL)
+            failed.pop_all()
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
     node = Small(tmp_path)
-    try:
+    with ExitStack() as after:
+        after.callback(node.memory.unmount)
+        after.callback(node.kill)
         yield node
         node.stop()
-    finally:
-        if node._process.returncode is None:
-            node.kill()
-        node.memory.unmount()
 
 
 async def fill(client: Client, first: int = 0) -> tuple[list[int], Overload]:
