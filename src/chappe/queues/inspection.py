@@ -21,7 +21,7 @@ PAGE_MAX = 1_000
 
 
 def figures(queue: Queue) -> dict[str, Any]:
-    """What there is to know of a queue in numbers."""
+    """What there is to know of a queue in numbers: ahead of the disk by what is being written."""
     state = queue.state
     groups = []
     for group in state.readers():
