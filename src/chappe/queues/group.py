@@ -154,21 +154,24 @@ class Group:
         consumer = items[0].consumer
         assert consumer is not None, "only what is lent is taken back"
         unacked, keyed = consumer.unacked, []
+        lane, done, reader = -1, [], None
         for item in items:
             record = item.record
+            if record.lane != lane:
+                lane = record.lane
+                done, reader = self._done.setdefault(lane, []), self._readers[lane]
             del unacked[record.id]
+            done.append(record.seq)
+            size = len(record.payload)
+            self._done_bytes += size
             item.consumer = None
             if item.loan is not None:
                 item.loan.end(item)
-            size = len(record.payload)
-            self._done.setdefault(record.lane, []).append(record.seq)
-            self._done_bytes += size
-            if item.key is None:
-                reader = self._readers[record.lane]
+            if item.key is not None:
+                keyed.append(item)
+            elif reader is not None:
                 reader.in_hand -= 1
                 reader.in_hand_bytes -= size
-            else:
-                keyed.append(item)
         self.queue.touch(self)
         if keyed:
             self.queue.after(partial(self._settle_all, keyed))
@@ -374,20 +377,18 @@ class Group:
             or options.expire_s
         ):
             return False
-        share = -(-(consumer.credit - consumer.committed) // len(self._ring))
-        bytes_max = _RUN_BYTES_MAX // len(self._ring)
-        items = [
-            Item(self, record, 0, None)
-            for reader in self._ring
-            for record in reader.take_plain(share, bytes_max)
-        ]
-        unacked = consumer.unacked
-        again = [item for item in items if item.record.id in unacked]
-        if again:
+        wanted, unacked = consumer.credit - consumer.committed, consumer.unacked
+        share, bytes_max = -(-wanted // len(self._ring)), _RUN_BYTES_MAX // len(self._ring)
+        items: list[Item] = []
+        for reader in self._ring:
+            taken = reader.take_plain(min(share, wanted - len(items)), bytes_max)
+            items += [Item(self, record, 0, None) for record in taken]
+        self._ring.rotate(-1)
+        if any(item.record.id in unacked for item in items):
             # Dead letters of another group, sent again while this consumer has the messages.
-            items = [item for item in items if item.record.id not in unacked]
-            for item in again:
+            for item in items:
                 heappush(self._returned, item)
+            return False
         if not items:
             return False
         del self._line[consumer]

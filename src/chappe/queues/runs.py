@@ -36,37 +36,51 @@ class Runs:
         self._hub = hub
         self._limits = limits
         self._loans = loans
+        self._bytes_max = hub.limits.message_bytes_max
 
     def send(self, session: Session, queue: Queue, ops: list[Any], at: int) -> int:
         """Store a run of messages; answered when they are stored. How many ops that were."""
         scope, to = session.grant.send, queue.address
         if (scope is not EVERYTHING and to not in scope) or session.allowances is not None:
             return 0
+        try:
+            messages, accepted = self._gather(session, queue, ops, at)
+        except Overload:
+            return 0  # no more ids, for now
+        if not messages:
+            return 0
+        size = sum([len(message.payload) for message in messages])
+        answers = _Answers(self._hub, session, accepted, len(messages) - len(accepted))
+        if queue.send_all(messages, size, answers.told, answers.refused):
+            self._hub.recorder.queued(session.app.name, to, messages)
+        else:
+            # Perhaps there is room for some of them.
+            for op in islice(ops, at, at + len(messages)):
+                if not session.closed:
+                    self._hub.receive(session, op)
+        return len(messages)
+
+    def _gather(
+        self, session: Session, queue: Queue, ops: list[Any], at: int
+    ) -> tuple[list[Stored], list[tuple[int, int]]]:
+        """The messages of a run, and which request each answers."""
         messages: list[Stored] = []
         accepted: list[tuple[int, int]] = []
-        size, bytes_max = 0, self._hub.limits.message_bytes_max
-        kind, new_id = ops[at].__class__, self._hub.ids.next
+        kind, to, new_id = ops[at].__class__, queue.address, self._hub.ids.next
         now_ms, sender = self._hub.now_ms, session.address
         numbered: dict[str, int] = {}
         for op in islice(ops, at, None):
             if op.__class__ is not kind or op.to != to or not self._is_plain(op):
                 break
-            try:
-                if op.data64 is True and op.data is not None:  # packed, binary: nothing to check
-                    payload, binary = op.data, True
-                else:
-                    payload, binary = take_payload(op)
-                if len(payload) > bytes_max:
-                    break
-                message_id = new_id()
-            except RequestError:
+            taken = (op.data, True) if op.data64 is True else _payload(op)
+            if taken is None or taken[0] is None or len(taken[0]) > self._bytes_max:
                 break
-            request = op.id
+            (payload, binary), request = taken, op.id
             message = Stored(
                 0,
                 0,
                 0,
-                message_id,
+                new_id(),
                 now_ms,
                 sender,
                 payload,
@@ -84,20 +98,9 @@ class Runs:
                     break
                 numbered[op.producer] = op.seq
             messages.append(message)
-            size += len(payload)
             if request is not None:
-                accepted.append((request, message_id))
-        if not messages:
-            return 0
-        answers = _Answers(self._hub, session, accepted, len(messages) - len(accepted))
-        if queue.send_all(messages, size, answers.told, answers.refused):
-            self._hub.recorder.queued(session.app.name, to, messages)
-        else:
-            # Perhaps there is room for some of them.
-            for op in islice(ops, at, at + len(messages)):
-                if not session.closed:
-                    self._hub.receive(session, op)
-        return len(messages)
+                accepted.append((request, message.id))
+        return messages, accepted
 
     def _is_plain(self, op: Any) -> bool:
         """Whether a send is one of many: nothing has to be known or kept of it by itself."""
@@ -157,6 +160,13 @@ class Runs:
             done = _Done(self._hub, session, requests)
             group.queue.after(done.told, done.refused)
         return len(items)
+
+
+def _payload(op: Any) -> tuple[bytes, bool] | None:
+    try:
+        return take_payload(op)
+    except RequestError:
+        return None
 
 
 class _Answers:
