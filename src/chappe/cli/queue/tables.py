@@ -53,7 +53,6 @@ def queue_view(figures: dict[str, Any]) -> RenderableType:
         (_name(figures), "bold"),
         f"  {figures['stored']}",
         f"  on {figures['broker']}" if figures.get("broker") else "",
-        f"  epoch {figures['epoch']}" if figures.get("epoch") else "",
         f"\n{figures['depth']:,} waiting ({figures['bytes']:,} bytes)",
         f", {figures['delayed']:,} delayed, {figures['dead']:,} dead",
     )

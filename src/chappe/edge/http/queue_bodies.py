@@ -150,9 +150,9 @@ class Figures(msgspec.Struct):
     options: dict[str, Any]
     groups: list[GroupFigures]
     stored: Literal["local", "redis", "memory"]
-    # Where it lives, and how often it moved.
+    # Which broker keeps it, and which node leads that.
     broker: str = ""
-    epoch: int = 0
+    node: str = ""
 
 
 class QueuesPage(msgspec.Struct):
