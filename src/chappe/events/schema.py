@@ -1,0 +1,128 @@
+"""The schema of events: what a node tells of the life of messages, sessions and links.
+
+One flat row for each event. The recorder, the files of Parquet and Spark all read it here. To add a
+kind is to add a line to KINDS; to add a column is to add it at the end and to raise VERSION, never
+to change or to move one: files of all versions are read together, what a file lacks is null.
+
+Times are microseconds since 1970 by the clock of the node that tells them. Clocks of nodes differ:
+`link` events say by how much.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+VERSION = 1
+
+Type = Literal["int", "long", "double", "string", "strings"]
+
+
+class Column(NamedTuple):
+    """A column of all events."""
+
+    name: str
+    type: Type
+    about: str
+    required: bool = False
+
+
+COLUMNS = (
+    Column("v", "int", "the version of this schema", required=True),
+    Column("kind", "string", "what happened: one of KINDS", required=True),
+    Column("node", "string", "the node that tells", required=True),
+    Column(
+        "boot", "long", "when the node's process began: which of its lives it was", required=True
+    ),
+    Column("serial", "long", "the event's number in that life, from 1", required=True),
+    Column("at", "long", "when it happened", required=True),
+    Column("app", "string", "whose it is"),
+    Column("message", "long", "the message's id"),
+    Column(
+        "label", "string", "an id that is no number: of a request to a service, of a push message"
+    ),
+    Column("sender", "string", "who sent it"),
+    Column("target", "string", "the address it was sent to, or that it is about"),
+    Column("came", "long", "when the message came to this node, where `at` is when it left"),
+    Column("came_from", "string", "the node that it came from; none: its sender is here"),
+    Column("went_to", "strings", "the nodes that it was handed to"),
+    Column("n", "long", "how many: receivers here, messages that were dropped"),
+    Column("bytes", "long", "of the payload"),
+    Column("session", "string", "the session it is about"),
+    Column("edge", "string", "where that came in: websocket, tcp, http, ..."),
+    Column("group_name", "string", "the consumers' group of a queue"),
+    Column("attempt", "int", "which try of handing a message to a group, from 1"),
+    Column("due", "long", "when a delayed message is to be delivered"),
+    Column("reason", "string", "why: an error's code, a reason for dropping, a closing code"),
+    Column("peer", "string", "the node at the other end of a link"),
+    Column("ahead", "long", "by how many microseconds the peer's clock is ahead of this node's"),
+    Column("round_trip", "long", "how long a beat took to the peer and back, in microseconds"),
+    Column(
+        "share", "double", "of messages like this one, the share that is recorded", required=True
+    ),
+)
+
+NAMES = tuple(column.name for column in COLUMNS)
+
+
+class Kind(NamedTuple):
+    """A kind of event."""
+
+    about: str
+    # Which columns it has, besides those that all have.
+    columns: tuple[str, ...]
+
+
+_MESSAGE = ("app", "message", "sender", "target")
+_QUEUED = ("app", "message", "target")
+_SESSION = ("app", "target", "session", "edge")
+
+KINDS: dict[str, Kind] = {
+    "node_started": Kind("a node takes traffic from now on", ()),
+    "node_alive": Kind("all that happened on a node before is written down", ()),
+    "node_stopped": Kind("a node ends in order: nothing of its is missing", ()),
+    "missed": Kind(
+        "events could not be written down: what is told of that time is not all", ("n", "reason")
+    ),
+    "session_opened": Kind("an endpoint said hello", _SESSION),
+    "session_closed": Kind("an endpoint's session ended, with a code", (*_SESSION, "reason")),
+    "sent": Kind(
+        "a message to single receivers left a node: to sessions, or to other nodes",
+        (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes"),
+    ),
+    "published": Kind(
+        "a message to a topic left a node: to sessions, or to other nodes",
+        (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes"),
+    ),
+    "dropped": Kind(
+        "messages were lost on their way out; with an id, that one",
+        ("app", "message", "target", "n", "reason"),
+    ),
+    "refused": Kind("a request was answered with an error", ("app", "reason", "n")),
+    "stored": Kind(
+        "a queue has a message, durably; until `due`, nobody gets it",
+        (*_MESSAGE, "came", "bytes", "due"),
+    ),
+    "cancelled": Kind("a delayed message was taken back", _QUEUED),
+    "lent": Kind(
+        "a message was handed to a consumer", (*_QUEUED, "group_name", "attempt", "session")
+    ),
+    "acked": Kind("a group is done with a message, durably", (*_QUEUED, "group_name", "attempt")),
+    "returned": Kind(
+        "a consumer did not do it: it is tried again",
+        (*_QUEUED, "group_name", "attempt", "reason"),
+    ),
+    "died": Kind("a message is a dead letter", (*_QUEUED, "group_name", "attempt", "reason")),
+    "replayed": Kind("a dead letter is sent once more, as a message", _QUEUED),
+    "purged": Kind("a dead letter is gone for good", _QUEUED),
+    "asked": Kind(
+        "a request came to the node that hands it to a provider",
+        ("app", "label", "sender", "target", "session", "bytes"),
+    ),
+    "answered": Kind("a request was answered; without a reason, well", ("app", "label", "reason")),
+    "link_up": Kind("a link to a node is there", ("peer",)),
+    "link_down": Kind("a link to a node is not there any more", ("peer", "reason")),
+    "link": Kind("a beat over a link came back", ("peer", "ahead", "round_trip")),
+    "user_came": Kind("a user has a session in the cluster and had none", ("app", "target")),
+    "user_gone": Kind("a user has had no session for longer than the grace", ("app", "target")),
+    "hooked": Kind("an app's own server was told so, or was not", ("app", "reason")),
+}
