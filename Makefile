@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Debian packages that tests start private servers of, and those that let disks fail, lose their
-# power and fill up; benchmarks need more.
-PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount
+# power and fill up, and Java for Spark; benchmarks need more.
+PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount openjdk-17-jre-headless
 BENCH_PACKAGES := mosquitto rabbitmq-server
 RESULTS := benchmarks/RESULTS.md
 
@@ -57,7 +57,7 @@ proof: setup ## Run every proof at its full count, resumable; writes benchmarks/
 
 lock: setup # Choose versions anew and write them down with their hashes
 	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --extra dev --extra redis --extra zookeeper --extra kubernetes --extra parquet --generate-hashes --allow-unsafe --strip-extras --upgrade \
+	$(BIN)/pip-compile --quiet --extra dev --extra redis --extra zookeeper --extra kubernetes --extra parquet --extra pipeline --generate-hashes --allow-unsafe --strip-extras --upgrade \
 	  --no-header --no-annotate --no-emit-options \
 	  --output-file constraints.txt pyproject.toml
 	sed -i '/^#/d;/^$$/d' constraints.txt
