@@ -13,6 +13,10 @@ class Clock(Protocol):
         """Milliseconds since 1970; may jump either way."""
         ...
 
+    def wall_us(self) -> int:
+        """The same in microseconds."""
+        ...
+
     def monotonic(self) -> float:
         """Seconds since some moment; never runs backwards."""
         ...
@@ -25,6 +29,9 @@ class SystemClock:
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -80,6 +80,9 @@ async def test_a_link_tells_its_round_trip_and_how_far_the_clocks_are_apart():
         def wall_ms(self) -> int:
             return 9_000_000
 
+        def wall_us(self) -> int:
+            return self.wall_ms() * 1000
+
         def monotonic(self) -> float:
             return 0.0
 
@@ -89,6 +92,8 @@ async def test_a_link_tells_its_round_trip_and_how_far_the_clocks_are_apart():
 
     board = Board()
     a, b = make_peer("a", board, clock=Ahead()), make_peer("b", board, clock=Behind())
+    beats: list[tuple[str, int, int]] = []
+    a.mesh.on_beat = lambda *beat: beats.append(beat)
     async with started(a, b):
         await all_linked(a, b)
         for link, offset_ms in ((a.links["b"], -5000), (b.links["a"], 5000)):
@@ -99,6 +104,9 @@ async def test_a_link_tells_its_round_trip_and_how_far_the_clocks_are_apart():
             assert link.clock_offset_ms is not None
             # Half a round trip is all that it can be wrong by.
             assert abs(link.clock_offset_ms - offset_ms) <= link.round_trip_s * 1000
+        (peer, ahead_us, round_trip_us) = beats[0]
+        assert (peer, round(ahead_us / 1_000_000)) == ("b", -5)
+        assert 0 <= round_trip_us < 10_000_000
 
 
 @on_loop

@@ -12,31 +12,50 @@ from tests.hub.rig import Rig, publish, send
 from tests.loop import on_loop
 
 
-class KeptRecorder:
-    """Keeps every call."""
+class KeptRecorder(CountingRecorder):
+    """Keeps every call that matters here."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[tuple[object, ...]] = []
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.calls.append(("opened", app, address, session, edge))
 
-    def session_closed(self, app: str, address: str, session: str, edge: str, code: int) -> None:
+    def session_closed(
+        self, app: str, address: str, session: str, edge: str, code: int, opened: int
+    ) -> None:
         self.calls.append(("closed", app, address, session, edge, code))
 
-    def sent(self, app: str, messages: Sequence[Message]) -> None:
+    def sent(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        receivers: int,
+        came_from: str = "",
+        went_to: Sequence[str] = (),
+    ) -> None:
         self.calls.append(("sent", app, [m.payload for m in messages]))
 
     def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
         self.calls.append(("queued", app, queue, [m.payload for m in messages]))
 
-    def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
+    def published(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        receivers: int,
+        came_from: str = "",
+        went_to: Sequence[str] = (),
+    ) -> None:
         self.calls.append(("published", app, [m.payload for m in messages], receivers))
 
     def refused(self, app: str, error: str) -> None:
         self.calls.append(("refused", app, str(error)))
 
-    def dropped(self, app: str, reason: str, messages: int) -> None:
+    def dropped(
+        self, app: str, reason: str, messages: int, target: str = "", ids: Sequence[int] = ()
+    ) -> None:
         self.calls.append(("dropped", app, reason, messages))
 
     def taken(self) -> list[tuple[object, ...]]:

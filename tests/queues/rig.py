@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from chappe.errors import Overload, RequestError, StorageError
+from chappe.events.recorder import CountingRecorder
 from chappe.hub.deadline import Alarm
 from chappe.queues.broker import Broker
 from chappe.queues.consumer import Item, Loans
@@ -77,7 +78,7 @@ class Someone:
     """Stands for a session: a queue only tells one from another."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name = self.id = name
         self.closed = False
         self.room = True
         self.got: list[int] = []
@@ -99,6 +100,7 @@ class KeptOutlet:
     def __init__(self) -> None:
         self.drops: list[tuple[str, int]] = []
         self.letters: list[Stored] = []
+        self.recorder = CountingRecorder()
 
     def deliver(self, session: Any, items: Sequence[Item]) -> bool:
         if session.room:

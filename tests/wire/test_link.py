@@ -67,7 +67,7 @@ def test_two_nodes_with_the_same_secret_learn_who_the_other_is(
     assert (dialler.peer.name, dialler.peer.incarnation) == (other, 7)
     assert (acceptor.peer.name, acceptor.peer.incarnation) == (name, incarnation)
     assert acceptor.peer.attempt == dialler.peer.attempt == attempt
-    assert acceptor.version == dialler.version == 1
+    assert acceptor.version == dialler.version == 2
 
 
 @given(st.data())
@@ -128,8 +128,8 @@ def test_the_four_messages_are_laid_out_as_written_down():
         return hmac.new(KEY, data, "sha256").digest()
 
     d, e = b"d" * 32, b"e" * 32
-    of_a = bytes.fromhex("000100000000000000070000000000000003") + b"\x01a\x01b"
-    of_b = bytes.fromhex("000100000000000000070000000000000003") + b"\x01b\x01a"
+    of_a = bytes.fromhex("000200000000000000070000000000000003") + b"\x01a\x01b"
+    of_b = bytes.fromhex("000200000000000000070000000000000003") + b"\x01b\x01a"
     assert hmac.new(b"s" * 32, b"chappe link key 1", "sha256").digest() == KEY
     assert shake(dialling(nonce=d), accepting(nonce=e)) == [
         b"\x01" + d,
@@ -265,8 +265,11 @@ def test_a_frame_that_is_too_small_or_too_large_ends_a_link(size: int):
 
 
 @given(st.floats(allow_nan=False), st.integers(-(2**62), 2**62))
-def test_a_pong_brings_back_the_ping_and_a_clock(sent_at: float, wall_ms: int):
-    assert read_pong(write_pong(write_ping(sent_at), wall_ms)) == (sent_at, wall_ms)
+def test_a_pong_brings_back_the_ping_and_a_clock(sent_at: float, wall_us: int):
+    assert read_pong(write_pong(write_ping(sent_at), wall_us)) == (sent_at, wall_us)
+    # A node of before tells milliseconds, and is told them.
+    before = read_pong(write_pong(write_ping(sent_at), wall_us, 1), 1)
+    assert before == (sent_at, wall_us // 1000 * 1000)
 
 
 @given(st.binary(max_size=40))

@@ -189,6 +189,7 @@ class Cluster:
         self._peers[link] = peer
         self._names[peer.name] = self._tags[self._tag_of(peer.name)] = peer
         log.info("peer.up", peer=peer.name)
+        self._hub.recorder.link_up(peer.name)
         self.routes.introduce(peer)
         peer.trickle(self._records())
         self.absences.tell((peer,))
@@ -204,6 +205,7 @@ class Cluster:
             del self._names[peer.name], self._tags[self._tag_of(peer.name)]
         self._dirty.pop(peer, None)
         log.info("peer.down", peer=peer.name, reason=reason)
+        self._hub.recorder.link_down(peer.name, reason)
         self._hub.fanout.end()
         self.routes.drop(peer)
         self.forwarding.lost(peer)
@@ -242,12 +244,16 @@ class Cluster:
         self._changed.set()
 
     def _carry_out(self, peer: Peer, op: wire.NodeOp) -> None:
+        fanout = self._hub.fanout
+        fanout.origin = peer.name
         try:
             self._handlers[type(op)](peer, op)
         except RequestError as error:
             self._hub.recorder.refused("", error.code)
         except RemoteProtocolError as error:
             peer.link.reset(f"{type(op).__name__}: {error.reason}")
+        finally:
+            fanout.origin = ""
 
     def writable(self, link: Link) -> None:
         """A link takes more."""

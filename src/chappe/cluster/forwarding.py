@@ -140,14 +140,17 @@ class Forwarding:
             raise Unreachable(f"{message.to} was on a node that has just gone")
         pending = Pending(answer, len(peers), self._now() + self._timeout_s, last=last)
         refusal: RequestError | None = None
+        went_to: list[str] = []
         for peer in peers:
             try:
                 peer.forward(app, message, pending)
+                went_to.append(peer.name)
             except Overload as error:
                 pending.nodes -= 1
                 refusal = error
         if refusal is not None and not pending.nodes:
             raise refusal
+        self._hub.recorder.forwarded(app, (message,), "", went_to, promised=True)
 
     def serve(self, peer: Peer, op: Forward) -> None:
         """Deliver what a peer forwarded, and send the verdicts back."""
@@ -170,6 +173,7 @@ class Forwarding:
                         and isinstance(error, Overload)
                     ):
                         users.missed_here(app, message.to)
+                    self._hub.recorder.declined(op.app, (message,), error.code)
                     verdicts.refused(message, error)
         verdicts.tell()
 
@@ -309,6 +313,8 @@ class Forwarding:
         app = self._hub.apps.get(name)
         there = app.routes.get(user) if app is not None else None
         here = app is not None and user in app.endpoints
+        # Whoever has answered: those that waited came from sessions of this node.
+        self._hub.fanout.origin = ""
         if not there and not here:
             self._remember_missing(search.key)
         for tell in search.tells:

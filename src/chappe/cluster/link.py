@@ -79,6 +79,10 @@ class LinkKeeper(Protocol):
         """Bodies of one read."""
         ...
 
+    def beat(self, link: Link, ahead_us: int, round_trip_us: int) -> None:
+        """A beat came back: by how much the peer's clock is ahead, and how long it took."""
+        ...
+
     def writable(self, link: Link) -> None:
         """The transport takes more."""
         ...
@@ -335,21 +339,24 @@ class Link(WSListener):
             if kind == FrameKind.BODY:
                 self._bodies.append(body)
             elif kind == FrameKind.PING:
-                self._write_frame(FrameKind.PONG, write_pong(body, self._clock.wall_ms()))
+                pong = write_pong(body, self._clock.wall_us(), self.version)
+                self._write_frame(FrameKind.PONG, pong)
             elif kind == FrameKind.PONG:
-                self._take_pong(*read_pong(body))
+                self._take_pong(*read_pong(body, self.version))
             else:
                 raise RemoteProtocolError(f"a frame of kind {kind}")
         except RemoteProtocolError as error:
             cause = "gap" if error.reason.startswith("gap") else "protocol"
             self._broken = (cause, error.reason)
 
-    def _take_pong(self, sent_at: float, wall_ms: int) -> None:
+    def _take_pong(self, sent_at: float, wall_us: int) -> None:
         if sent_at != self._pinged_at:
             return  # too late to tell anything
         self.round_trip_s = trip_s = max(0.0, self._loop.time() - sent_at)
-        offset_ms = wall_ms - (self._clock.wall_ms() - trip_s * 1000 / 2)
-        self._samples.append((trip_s, offset_ms))
+        trip_us = round(trip_s * 1_000_000)
+        ahead_us = wall_us - (self._clock.wall_us() - trip_us // 2)
+        self._samples.append((trip_s, ahead_us / 1000))
+        self._keeper.beat(self, ahead_us, trip_us)
 
     def _beat(self) -> None:
         now, options = self._loop.time(), self._options

@@ -148,6 +148,8 @@ class Mesh:
         self._listener: Listener | None = None
         self._watching: asyncio.Task[None] | None = None
         self._stopping = False
+        # Told of each beat that came back: the peer, how far its clock is ahead, the round trip.
+        self.on_beat: Callable[[str, int, int], None] | None = None
 
     @property
     def links(self) -> Mapping[str, Link]:
@@ -329,6 +331,11 @@ class Mesh:
     def received(self, link: Link, bodies: list[bytes]) -> None:
         """Give bodies to the owner."""
         self._owner.received(link, bodies)
+
+    def beat(self, link: Link, ahead_us: int, round_trip_us: int) -> None:
+        """A beat came back."""
+        if self.on_beat is not None:
+            self.on_beat(link.name, ahead_us, round_trip_us)
 
     def writable(self, link: Link) -> None:
         """Tell the owner that a link takes more."""

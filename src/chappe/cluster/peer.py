@@ -153,14 +153,15 @@ class Peer:
         if not self.up:
             return  # a topic's may be lost; of a promise, another device has taken it
         if self.full:
-            self._miss(app, messages[0].to, len(messages))
+            self._miss(app, messages[0].to, [message.id for message in messages])
         elif promised:
             self.tell(Forward(app, FORGET_REFUSED, messages), size)
         else:
             self.tell(FromHome(app, messages), size)
 
-    def _miss(self, app: str, to: str, count: int) -> None:
-        self._recorder.dropped(app, "slow_link", count)
+    def _miss(self, app: str, to: str, ids: list[int]) -> None:
+        count = len(ids)
+        self._recorder.dropped(app, "slow_link", count, to, ids)
         key = (app, to)
         if key in self._missed or len(self._missed) < _MISSED_MAX:
             self._missed[key] = self._missed.get(key, 0) + count

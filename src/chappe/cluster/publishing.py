@@ -91,7 +91,7 @@ class Publishing:
             if home is not None or self._settling.holding:
                 for message in run:
                     answer = _PeerAnswer(peer, op.app, verdicts.later(), message)
-                    self._serve_later(home, op.app, message, answer)
+                    self._serve_later(peer.name, home, op.app, message, answer)
             else:
                 self._serve_run(op.app, run, verdicts)
         verdicts.tell()
@@ -106,28 +106,38 @@ class Publishing:
             finally:
                 self._hub.forget_app(app)
         except RequestError as error:
+            self._hub.recorder.declined(name, run, error.code)
             for message in run:
                 verdicts.refused(message, error)
 
-    def _serve_later(self, home: Peer | None, app: str, message: Message, answer: Answer) -> None:
-        """Pass a message on to its home; or hold it, if it is at home here."""
+    def _serve_later(
+        self, peer: str, home: Peer | None, app: str, message: Message, answer: Answer
+    ) -> None:
+        """Pass a peer's message on to its home; or hold it, if it is at home here."""
         try:
             if home is not None:
                 pending = Pending(answer, 1, self._now() + self._timeout_s, topic=True)
                 home.publish(app, message, pending, forwarded=True)
+                self._hub.recorder.forwarded(app, (message,), peer, (home.name,), promised=False)
             else:
-                self._settling.hold(partial(self._publish_held, app, message, answer))
+                self._settling.hold(partial(self._publish_held, peer, app, message, answer))
         except RequestError as error:
+            self._hub.recorder.declined(app, (message,), error.code)
             answer.fail(error)
 
-    def _publish_held(self, name: str, message: Message, answer: Answer) -> None:
+    def _publish_held(self, peer: str, name: str, message: Message, answer: Answer) -> None:
+        fanout = self._hub.fanout
+        fanout.origin = peer
         try:
             app = self._hub.app(name)
             answer.ok(self._topics.publish_here(app, message))
             self._end_unless_home(name, message.to)
             self._hub.forget_app(app)
         except RequestError as error:
+            self._hub.recorder.declined(name, (message,), error.code)
             answer.fail(error)
+        finally:
+            fanout.origin = ""
 
     def _end_unless_home(self, app: str, topic: str) -> None:
         """What this node publishes for others, though it is not home as far as it knows, is not a

@@ -120,7 +120,10 @@ class Watching:
     def serve_fan_out(self, peer: Peer, op: FromHome) -> None:
         """Hand what a home published to the subscribers on this node."""
         app = self._hub.apps.get(op.app)
-        if app is None or not op.messages:
+        if not op.messages:
+            return
+        if app is None:
+            self._hub.recorder.declined(op.app, op.messages, "nobody")
             return
         messages = op.messages
         if messages[0].offset:

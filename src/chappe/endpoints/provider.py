@@ -21,6 +21,7 @@ class Call:
     __slots__ = (
         "attempts",
         "binary",
+        "came",
         "deadline",
         "id",
         "idempotent",
@@ -42,6 +43,7 @@ class Call:
         payload: bytes,
         binary: bool,
         idempotent: bool,
+        came: int = 0,
     ) -> None:
         self.service = service
         self.id = id
@@ -50,6 +52,8 @@ class Call:
         self.payload = payload
         self.binary = binary
         self.idempotent = idempotent
+        # When it was asked, as the recorder tells the time.
+        self.came = came
         self.provider: Provider | None = None
         self.attempts = 0
 

@@ -106,8 +106,11 @@ class Services:
             raise Overload(f"this session has {self._limits.requests_max} requests open already")
         payload, binary = self._hub.take(session, op)
         number = self._number()
-        call = Call(service, number, session, op.id, payload, binary, op.idempotent)
+        recorder, size = self._hub.recorder, len(payload)
+        call = Call(service, number, session, op.id, payload, binary, op.idempotent, recorder.came)
         service.request(call, session, timeout_s, self._timer.time())
+        app, sender = session.app.name, session.address
+        recorder.asked(app, number, sender, op.to, session.id, size, call.came)
         self._alarm.set()
 
     def respond(self, session: Session, op: Respond) -> None:
@@ -124,6 +127,7 @@ class Services:
         call.service.answered(call, self._timer.time())
         if requester is None:
             raise Unreachable("request: whoever asked is gone")
+        self._hub.recorder.answered(requester.app.name, call.id, call.came, op.error or "")
         self._answer(call, requester, reply)
         self._ok(session, op)
 
@@ -136,6 +140,7 @@ class Services:
         """Forget what a session asked, and let others take what it was asked."""
         for call in self._calls.of(session):
             call.service.abandon(call)
+            self._hub.recorder.answered(session.app.name, call.id, call.came, "abandoned")
         now = self._timer.time()
         for service in self._provided.pop(session, ()):
             service.leave(session, now)
@@ -215,7 +220,11 @@ class _HubExchange:
     def failed(self, call: Call, error: RequestError, *, outcome_unknown: bool) -> None:
         requester = call.requester
         assert requester is not None, "only who is there can be told"
-        self._hub.recorder.refused(requester.app.name, error.code)
+        app, reason = requester.app.name, str(error.code)
+        self._hub.recorder.refused(app, error.code)
+        if outcome_unknown:
+            reason += ", outcome unknown"
+        self._hub.recorder.answered(app, call.id, call.came, reason)
         if call.request is not None:
             reply = Reply(id=call.request, ok=False, error=error.code, reason=error.reason)
             reply.outcome = "unknown" if outcome_unknown else None

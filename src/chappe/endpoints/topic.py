@@ -122,6 +122,7 @@ class Topics:
             and not fanout.promised
             and not fanout.foreign
             and not fanout.elsewhere
+            and fanout.came_from == fanout.origin
             and not (self._options and (app.name, to) in self._options)
         )
 
@@ -154,7 +155,7 @@ class Topics:
         subscribers, watchers = app.topics.get(to), app.watchers.get(to, ())
         if subscribers is None and not watchers:
             check_topic(to)
-            self._hub.recorder.published(app.name, (message,), 0)
+            self._hub.recorder.published(app.name, (message,), 0, fanout.origin)
             return 0
         fanout.begin(app, to, subscribers or (), promised=False, relays=watchers)
         fanout.add(message, sender)
@@ -191,6 +192,7 @@ class Topics:
         to = messages[0].to
         subscribers = app.topics.get(to)
         if subscribers is None:
+            self._hub.recorder.declined(app.name, messages, "nobody")
             return
         self._fanout.begin(app, to, subscribers, promised=False, foreign=True)
         for message in messages:

@@ -139,7 +139,8 @@ class Users:
         A message for this node alone: whoever forwarded it knows of the other nodes.
         """
         to, fanout = message.to, self._fanout
-        if to == fanout.to and app is fanout.app and fanout.promised and fanout.foreign:
+        joins = to == fanout.to and app is fanout.app and fanout.promised and fanout.foreign
+        if joins and fanout.came_from == fanout.origin:
             fanout.add(message, None)
             return
         receivers = app.endpoints.get(to)
@@ -199,9 +200,10 @@ class Users:
         for receiver, took in zip(receivers, taken, strict=True):
             if not took:
                 self._outboxes.miss(receiver)
+        went_to = [relay.name for relay in relays if not relay.full]
         for relay in relays:
             relay.relay(app.name, [message], promised=True)
-        self._hub.recorder.sent(app.name, (message,))
+        self._hub.recorder.sent(app.name, (message,), sum(taken), self._fanout.origin, went_to)
         return True
 
     def _send_to_each(self, session: Session, op: Send) -> None:

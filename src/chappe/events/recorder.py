@@ -19,37 +19,138 @@ class Queued(Protocol):
     sender: str
     ts_ms: int
     payload: bytes
+    due_ms: int | None
+
+
+class Lent(Protocol):
+    """A message of a queue in the hands of a group."""
+
+    # How often it was handed out.
+    attempts: int
+
+    @property
+    def record(self) -> Queued:
+        """The message."""
+        ...
 
 
 class Recorder(Protocol):
-    """Keeps the events of a node."""
+    """Keeps the events of a node. Times are microseconds since 1970."""
+
+    # When the tick began that is under way, as far as that is kept.
+    came: int
+
+    def tick(self) -> None:
+        """A tick begins: what is told next came now."""
+        ...
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         """An endpoint said hello."""
         ...
 
-    def session_closed(self, app: str, address: str, session: str, edge: str, code: int) -> None:
-        """An endpoint's session ended."""
+    def session_closed(
+        self, app: str, address: str, session: str, edge: str, code: int, opened: int
+    ) -> None:
+        """An endpoint's session ended; it had been opened at that time."""
         ...
 
-    def sent(self, app: str, messages: Sequence[Message]) -> None:
-        """Messages to single receivers were each taken into at least one outbox."""
+    def sent(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        receivers: int,
+        came_from: str = "",
+        went_to: Sequence[str] = (),
+    ) -> None:
+        """Messages to a single receiver were each taken into at least one outbox, and handed to
+        these nodes, where the receiver has more sessions."""
         ...
 
     def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
         """Messages were taken for a queue; they are in it once they are durable."""
         ...
 
-    def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
-        """Messages to one topic were each put into the outboxes of that many sessions."""
+    def published(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        receivers: int,
+        came_from: str = "",
+        went_to: Sequence[str] = (),
+    ) -> None:
+        """Messages to one topic were each put into the outboxes of that many sessions, and handed
+        to these nodes."""
+        ...
+
+    def forwarded(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        came_from: str,
+        went_to: Sequence[str],
+        *,
+        promised: bool,
+    ) -> None:
+        """Messages to one address were handed to other nodes and to nobody here: those that take
+        them count them. `promised`: to a user, else to a topic."""
+        ...
+
+    def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:
+        """Messages that another node handed over have no receiver here, or no room: it knows."""
         ...
 
     def refused(self, app: str, error: str) -> None:
         """A request was answered with an error, or would have been, had it an id."""
         ...
 
-    def dropped(self, app: str, reason: str, messages: int) -> None:
-        """Messages were lost on their way out, and why."""
+    def dropped(
+        self, app: str, reason: str, messages: int, target: str = "", ids: Sequence[int] = ()
+    ) -> None:
+        """Messages were lost on their way out to somebody, and why; which ones, if it is known."""
+        ...
+
+    def stored(self, app: str, queue: str, messages: Sequence[Queued], came: int) -> None:
+        """Messages that came at that time are in a queue, durably."""
+        ...
+
+    def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:
+        """Messages of a queue were handed to a consumer."""
+        ...
+
+    def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:
+        """A group is done with messages, durably."""
+        ...
+
+    def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
+        """A consumer did not do what was to be done: the message is tried again."""
+        ...
+
+    def died(
+        self, app: str, queue: str, message: int, group: str, attempts: int, reason: str
+    ) -> None:
+        """A message is a dead letter, durably."""
+        ...
+
+    def cancelled(self, app: str, queue: str, message: int) -> None:
+        """A delayed message was taken back, durably."""
+        ...
+
+    def replayed(self, app: str, queue: str, message: int) -> None:
+        """A dead letter is sent once more."""
+        ...
+
+    def purged(self, app: str, queue: str, message: int | None, count: int = 1) -> None:
+        """A dead letter is gone for good; or so many of them, whichever they are."""
+        ...
+
+    def asked(
+        self, app: str, request: str, sender: str, service: str, session: str, size: int, came: int
+    ) -> None:
+        """A request came to the node that hands it to a provider."""
+        ...
+
+    def answered(self, app: str, request: str, came: int, reason: str = "") -> None:
+        """A request that came at that time was answered: well, or why not."""
         ...
 
     def user_gone(self, app: str, address: str) -> None:
@@ -64,9 +165,23 @@ class Recorder(Protocol):
         """An app's own server was told of such a thing, or was not: what became of it."""
         ...
 
+    def link_up(self, peer: str) -> None:
+        """A link to a node is there."""
+        ...
+
+    def link_down(self, peer: str, reason: str) -> None:
+        """A link to a node is not there any more."""
+        ...
+
+    def link_beat(self, peer: str, ahead_us: int, round_trip_us: int) -> None:
+        """A beat came back over a link: how far the peer's clock is ahead, and how long it took."""
+        ...
+
 
 class CountingRecorder:
-    """The default recorder: counts, for `/metrics`."""
+    """The default recorder: counts, for `/metrics`; of what has no counter it keeps nothing."""
+
+    came = 0
 
     def __init__(self) -> None:
         self.opened: Counter[str] = Counter()
@@ -90,27 +205,96 @@ class CountingRecorder:
         """How many messages were put into outboxes, by op; a send counts once, on any device."""
         return {"send": self.sends, "publish": self.published_deliveries}
 
+    def tick(self) -> None:
+        pass
+
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.opened[edge] += 1
 
-    def session_closed(self, app: str, address: str, session: str, edge: str, code: int) -> None:
+    def session_closed(
+        self, app: str, address: str, session: str, edge: str, code: int, opened: int
+    ) -> None:
         self.closed[code] += 1
 
-    def sent(self, app: str, messages: Sequence[Message]) -> None:
+    def sent(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        receivers: int,
+        came_from: str = "",
+        went_to: Sequence[str] = (),
+    ) -> None:
         self.sends += len(messages)
 
     def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
         self.sends += len(messages)
 
-    def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
+    def published(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        receivers: int,
+        came_from: str = "",
+        went_to: Sequence[str] = (),
+    ) -> None:
         self.publishes += len(messages)
         self.published_deliveries += len(messages) * receivers
+
+    def forwarded(
+        self,
+        app: str,
+        messages: Sequence[Message],
+        came_from: str,
+        went_to: Sequence[str],
+        *,
+        promised: bool,
+    ) -> None:
+        pass
+
+    def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:
+        pass
 
     def refused(self, app: str, error: str) -> None:
         self.refusals[error] += 1
 
-    def dropped(self, app: str, reason: str, messages: int) -> None:
+    def dropped(
+        self, app: str, reason: str, messages: int, target: str = "", ids: Sequence[int] = ()
+    ) -> None:
         self.drops[reason] += messages
+
+    def stored(self, app: str, queue: str, messages: Sequence[Queued], came: int) -> None:
+        pass
+
+    def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:
+        pass
+
+    def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:
+        pass
+
+    def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
+        pass
+
+    def died(
+        self, app: str, queue: str, message: int, group: str, attempts: int, reason: str
+    ) -> None:
+        self.drops["dead_letter"] += 1
+
+    def cancelled(self, app: str, queue: str, message: int) -> None:
+        pass
+
+    def replayed(self, app: str, queue: str, message: int) -> None:
+        pass
+
+    def purged(self, app: str, queue: str, message: int | None, count: int = 1) -> None:
+        pass
+
+    def asked(
+        self, app: str, request: str, sender: str, service: str, session: str, size: int, came: int
+    ) -> None:
+        pass
+
+    def answered(self, app: str, request: str, came: int, reason: str = "") -> None:
+        pass
 
     def user_gone(self, app: str, address: str) -> None:
         self.users["gone"] += 1
@@ -120,3 +304,12 @@ class CountingRecorder:
 
     def hooked(self, app: str, outcome: str) -> None:
         self.hooks[outcome] += 1
+
+    def link_up(self, peer: str) -> None:
+        pass
+
+    def link_down(self, peer: str, reason: str) -> None:
+        pass
+
+    def link_beat(self, peer: str, ahead_us: int, round_trip_us: int) -> None:
+        pass

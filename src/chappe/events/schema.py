@@ -42,7 +42,12 @@ COLUMNS = (
     ),
     Column("sender", "string", "who sent it"),
     Column("target", "string", "the address it was sent to, or that it is about"),
-    Column("came", "long", "when the message came to this node, where `at` is when it left"),
+    Column(
+        "came",
+        "long",
+        "when that began which ends with `at`: a message came here, a request was asked, a session "
+        "was opened",
+    ),
     Column("came_from", "string", "the node that it came from; none: its sender is here"),
     Column("went_to", "strings", "the nodes that it was handed to"),
     Column("n", "long", "how many: receivers here, messages that were dropped"),
@@ -84,7 +89,9 @@ KINDS: dict[str, Kind] = {
         "events could not be written down: what is told of that time is not all", ("n", "reason")
     ),
     "session_opened": Kind("an endpoint said hello", _SESSION),
-    "session_closed": Kind("an endpoint's session ended, with a code", (*_SESSION, "reason")),
+    "session_closed": Kind(
+        "an endpoint's session ended, with a code", (*_SESSION, "came", "reason")
+    ),
     "sent": Kind(
         "a message to single receivers left a node: to sessions, or to other nodes",
         (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes"),
@@ -113,12 +120,15 @@ KINDS: dict[str, Kind] = {
     ),
     "died": Kind("a message is a dead letter", (*_QUEUED, "group_name", "attempt", "reason")),
     "replayed": Kind("a dead letter is sent once more, as a message", _QUEUED),
-    "purged": Kind("a dead letter is gone for good", _QUEUED),
+    "purged": Kind("a dead letter is gone for good; without an id, `n` of them", (*_QUEUED, "n")),
     "asked": Kind(
         "a request came to the node that hands it to a provider",
         ("app", "label", "sender", "target", "session", "bytes"),
     ),
-    "answered": Kind("a request was answered; without a reason, well", ("app", "label", "reason")),
+    "answered": Kind(
+        "a request that came was answered; without a reason, well",
+        ("app", "label", "came", "reason"),
+    ),
     "link_up": Kind("a link to a node is there", ("peer",)),
     "link_down": Kind("a link to a node is not there any more", ("peer", "reason")),
     "link": Kind("a beat over a link came back", ("peer", "ahead", "round_trip")),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # this much, or what one read of one connection brought.
 RUN_MESSAGES_MAX = 512
 RUN_BYTES_MAX = 256 * 1024
+_NOWHERE: list[str] = []
 
 
 class Relay(Protocol):
@@ -66,10 +67,12 @@ class FanOut:
         "_sessions",
         "app",
         "asking",
+        "came_from",
         "elsewhere",
         "foreign",
         "messages",
         "nodes",
+        "origin",
         "promised",
         "sender",
         "to",
@@ -82,6 +85,9 @@ class FanOut:
         self._relays: Collection[Relay] = ()
         self._bytes = 0
         self.nodes = 0
+        # The node whose words are being carried out, and the one that the run came from: all of
+        # its messages did. Nobody: a session of this node.
+        self.origin = self.came_from = ""
         self.foreign = False
         self.elsewhere = False
         self.asking: Asking | None = None
@@ -115,6 +121,7 @@ class FanOut:
         self.app = app
         self.to = to
         self.promised = promised
+        self.came_from = self.origin
         self.sender = None
         self._bytes = 0
         self._sessions = sessions
@@ -178,17 +185,20 @@ class FanOut:
         # Taken first: closing a session, whoever does it, ends the run.
         messages, self.messages = self.messages, []
         assert self.app is not None
-        app, sessions = self.app.name, self._sessions
-        for relay in self._relays:
-            relay.relay(app, messages, promised=self.promised)
+        app, sessions, recorder = self.app.name, self._sessions, self._recorder
+        came_from, went_to = self.came_from, _NOWHERE
+        if self._relays:
+            went_to = [relay.name for relay in self._relays if not relay.full]
+            for relay in self._relays:
+                relay.relay(app, messages, promised=self.promised)
         if self.elsewhere:
-            return  # the node that takes them counts them
-        if self.promised:
+            recorder.forwarded(app, messages, came_from, went_to, promised=self.promised)
+        elif self.promised:
             self._put_promised(messages, sessions)
-            self._recorder.sent(app, messages)
+            recorder.sent(app, messages, len(sessions), came_from, went_to)
         else:
             self.put_droppable(messages, sessions)
-            self._recorder.published(app, messages, len(sessions))
+            recorder.published(app, messages, len(sessions), came_from, went_to)
 
     def put_droppable(self, messages: list[Message], sessions: Collection[Session]) -> None:
         """Put messages of a topic into outboxes, encoded once for all."""

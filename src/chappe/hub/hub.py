@@ -163,6 +163,7 @@ class Hub:
             app.endpoints.bind(session.address, session)
             if first:
                 self.on_online(app, session.address)
+        session.opened = self.recorder.came
         self.recorder.session_opened(app.name, session.address, session.id, session.edge)
         return grant
 
@@ -286,7 +287,9 @@ class Hub:
         if session.grant.token_id is not None:
             self._forget_bearer(session, session.grant.token_id)
         self.let_out(session)
-        self.recorder.session_closed(app.name, session.address, session.id, session.edge, code)
+        self.recorder.session_closed(
+            app.name, session.address, session.id, session.edge, code, session.opened
+        )
 
     def drain(self, reason: str, after_ms: int) -> None:
         """Take nobody new, and ask everybody to come back elsewhere."""
@@ -321,6 +324,7 @@ class Hub:
     def begin_tick(self) -> None:
         """Start a tick: look at the clock once, and arrange for its end."""
         self.now_ms = self.ids.tick()
+        self.recorder.tick()
         self.ticking = True
         self._loop.call_soon(self._end_tick)
 

@@ -43,6 +43,8 @@ class TopicFrames(bytes):
     _messages: list[Message]
     _encoding: Encoding
     _apart: list[TopicFrames] | None = None
+    # Of a frame on its own, the message's.
+    id: int
 
     @classmethod
     def of(cls, messages: list[Message], encoding: Encoding) -> TopicFrames:
@@ -57,6 +59,8 @@ class TopicFrames(bytes):
         if self._apart is None:
             encode = self._encoding.message
             self._apart = [TopicFrames(encode(message)) for message in self._messages]
+            for frame, message in zip(self._apart, self._messages, strict=True):
+                frame.id = message.id
         return self._apart
 
 
@@ -130,7 +134,7 @@ class Outboxes:
         whoever reads it again."""
         if session.closed:
             return
-        self._recorder.dropped(session.app.name, reason, count)
+        self._recorder.dropped(session.app.name, reason, count, session.address)
         if session.backlog is None:
             self.put(session, session.encoding.op(Dropped(n=count)))
         else:
@@ -286,11 +290,12 @@ class Outboxes:
         # A quarter more than needed, so that a full outbox is gone through once per many messages.
         excess = session.backlog_bytes - (bytes_max - bytes_max // 4)
         kept: list[bytes] = []
-        dropped_bytes = dropped = 0
+        dropped: list[int] = []
+        dropped_bytes = 0
         for data in backlog if policy == "drop_oldest" else reversed(backlog):
             if dropped_bytes < excess and isinstance(data, TopicFrames):
                 dropped_bytes += len(data)
-                dropped += 1
+                dropped.append(data.id)
             else:
                 kept.append(data)
         if policy == "drop_newest":
@@ -299,8 +304,9 @@ class Outboxes:
         session.backlog_bytes -= dropped_bytes
         session.droppable_bytes -= dropped_bytes
         self.held_bytes -= dropped_bytes
-        session.dropped += dropped
-        self._recorder.dropped(session.app.name, "slow_consumer", dropped)
+        session.dropped += len(dropped)
+        app, address = session.app.name, session.address
+        self._recorder.dropped(app, "slow_consumer", len(dropped), address, dropped)
 
     def _evict(self) -> None:
         """Close the sessions with the largest backlogs until all of them fit in the node's cap."""

@@ -57,6 +57,7 @@ class Session:
         "handlers",
         "id",
         "malformed",
+        "opened",
         "outbox",
         "paused",
         "peer",
@@ -89,6 +90,8 @@ class Session:
         self.beats_missed = 0
         self.beats_max = 0
         self.malformed = 0
+        # When it was admitted, as the recorder tells the time.
+        self.opened = 0
         # Each topic with the identities, the user's own and its avatars', that subscribed to it.
         self.topics: dict[str, tuple[str, ...]] | None = None
         self.allowances: Allowances | None = None

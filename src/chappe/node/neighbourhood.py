@@ -114,6 +114,7 @@ class Neighbourhood:
         if place is not None:
             self._number = NodeNumber(place.registry, place.name, options.number, hub.ids)
             self.mesh = self._make_mesh(place, rng)
+            self.mesh.on_beat = recorder.link_beat
 
         self.metrics = ClusterMetrics(hub, self.cluster, self.mesh)
 

@@ -65,7 +65,9 @@ class Delays:
             )
         self._queue.storage.check(freeing=True)
         self._done(seq)
-        self._queue.after(told, refused)
+        queue = self._queue
+        queue.after(lambda: queue.recorder.cancelled(queue.state.app, queue.address, message))
+        queue.after(told, refused)
         self._sweep()
 
     def _sweep(self) -> None:

@@ -147,6 +147,7 @@ class Group:
         """A consumer is done with a message; it is so once that is committed."""
         consumer = self._take_back(item)
         self.finish(item)
+        self.queue.after(partial(self._record_acked, (item,)))
         self.resume(consumer, now)
 
     def ack_all(self, items: list[Item], now: float) -> None:
@@ -173,9 +174,14 @@ class Group:
                 reader.in_hand -= 1
                 reader.in_hand_bytes -= size
         self.queue.touch(self)
+        self.queue.after(partial(self._record_acked, items))
         if keyed:
             self.queue.after(partial(self._settle_all, keyed))
         self.resume(consumer, now)
+
+    def _record_acked(self, items: Sequence[Item]) -> None:
+        queue = self.queue
+        queue.recorder.acked(queue.state.app, queue.address, self.state.name, items)
 
     def give_back(
         self, item: Item, now: float, reason: str = "handed back", delay_s: float = 0.0
@@ -530,6 +536,8 @@ class Group:
         if self.queue.outlet.deliver(session, items):
             for item in items:
                 item.attempts += 1
+            app, queue, group = self.queue.state.app, self.queue.address, self.state.name
+            self.queue.recorder.lent(app, queue, group, session.id, items)
             return True
         for item in items:
             self._take_back(item)
@@ -553,6 +561,8 @@ class Group:
         if item.attempts >= options.attempts_max:
             self._bury(item, reason)
             return
+        app, queue, group = self.queue.state.app, self.queue.address, self.state.name
+        self.queue.recorder.returned(app, queue, group, item, reason)
         grown = min(options.retry_max_s, options.retry_s * 2 ** min(item.attempts - 1, 30))
         delay_s = max(delay_s, grown)
         if delay_s > 0 or not at_once:

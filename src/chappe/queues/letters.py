@@ -70,9 +70,14 @@ class Letters:
             seqs = sorted(self._open)
             self._queue.storage.check(freeing=True)
             self._done(seqs)
+            self._record_purged(None, len(seqs))
             self._queue.after(lambda: told(len(seqs)), refused)
         else:
-            self._each(ids, lambda letter: None, told, refused)
+            self._each(ids, lambda letter: self._record_purged(letter.id), told, refused)
+
+    def _record_purged(self, message: int | None, count: int = 1) -> None:
+        queue, app = self._queue, self._queue.state.app
+        queue.after(lambda: queue.recorder.purged(app, queue.address, message, count))
 
     def _again(self, letter: Stored) -> None:
         assert letter.death is not None
@@ -88,6 +93,8 @@ class Letters:
                 letter, death=None, consumers=consumers, ts_ms=self._queue.now_ms
             )
         )
+        queue, app = self._queue, self._queue.state.app
+        queue.after(lambda: queue.recorder.replayed(app, queue.address, letter.id))
 
     def _each(
         self,

@@ -202,7 +202,11 @@ class Queues:
             None if op.delay_ms is None else hub.now_ms + op.delay_ms,
         )
 
+        app, came = session.app.name, hub.recorder.came
+
         def stored(id: int) -> None:
+            if id == message.id:  # else it came before
+                hub.recorder.stored(app, to, (message,), came)
             if request is None or session.closed:
                 return
             if op.num is None:

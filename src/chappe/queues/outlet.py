@@ -25,10 +25,11 @@ _REPLY_EXPECTED = int(MessageType.REPLY_EXPECTED)
 class HubOutlet:
     """Carries out on a hub what the queues of an app decide."""
 
-    __slots__ = ("_app", "_hub", "_tell")
+    __slots__ = ("_app", "_hub", "_tell", "recorder")
 
     def __init__(self, hub: Hub, app: str, tell: Callable[[str, Message], None]) -> None:
         self._hub = hub
+        self.recorder = hub.recorder
         self._app = app
         self._tell = tell
 
@@ -48,7 +49,9 @@ class HubOutlet:
     def died(self, queue: str, letter: Stored) -> None:
         death = letter.death
         assert death is not None, "a dead letter says why it is one"
-        self._hub.recorder.dropped(self._app, "dead_letter", 1)
+        self._hub.recorder.died(
+            self._app, queue, letter.id, death.group, death.attempts, death.reason
+        )
         if not letter.sender:
             return
         told = {

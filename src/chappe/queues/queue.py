@@ -18,6 +18,7 @@ from zlib import crc32
 import structlog
 
 from chappe.errors import BadRequest, Overload, RequestError, StorageError
+from chappe.events.recorder import Recorder
 from chappe.queues.awaited import Awaited
 from chappe.queues.consumer import Item, Loans
 from chappe.queues.delays import Delays
@@ -43,6 +44,9 @@ Refused = Callable[[RequestError], None]
 
 class Outlet(Protocol):
     """Where a queue's decisions are carried out."""
+
+    # Told of what becomes of messages.
+    recorder: Recorder
 
     def deliver(self, session: Session, items: Sequence[Item]) -> bool:
         """Hand messages of one group to a consumer; False when there is no room for them."""
@@ -107,6 +111,7 @@ class Queue:
         self.storage = storage
         self.keeper = keeper
         self.outlet = outlet
+        self.recorder = outlet.recorder
         self.limits = keeper.limits
         self.loans = keeper.loans
         self.address = state.address

@@ -50,7 +50,7 @@ class Runs:
         if not messages:
             return 0
         size = sum([len(message.payload) for message in messages])
-        answers = _Answers(self._hub, session, accepted, len(messages) - len(accepted))
+        answers = _Answers(self._hub, session, accepted, to, messages)
         if queue.send_all(messages, size, answers.told, answers.refused):
             self._hub.recorder.queued(session.app.name, to, messages)
         else:
@@ -172,26 +172,35 @@ def _payload(op: Any) -> tuple[bytes, bool] | None:
 class _Answers:
     """Tells a sender that its messages are stored, or are not."""
 
-    __slots__ = ("_accepted", "_hub", "_session", "_silent")
+    __slots__ = ("_accepted", "_came", "_hub", "_messages", "_session", "_to")
 
     def __init__(
-        self, hub: Hub, session: Session, accepted: list[tuple[int, int]], silent: int
+        self,
+        hub: Hub,
+        session: Session,
+        accepted: list[tuple[int, int]],
+        to: str,
+        messages: list[Stored],
     ) -> None:
         self._hub = hub
         self._session = session
         self._accepted = accepted
-        # How many asked for no answer.
-        self._silent = silent
+        self._to = to
+        self._messages = messages
+        self._came = hub.recorder.came
 
     def told(self) -> None:
         session = self._session
+        self._hub.recorder.stored(session.app.name, self._to, self._messages, self._came)
         if self._accepted and not session.closed:
             self._hub.outboxes.put(session, session.encoding.all_accepted(self._accepted))
             self._hub.ensure_tick()
 
     def refused(self, error: RequestError) -> None:
         requests: list[int | None] = [request for request, _ in self._accepted]
-        _refuse(self._hub, self._session, requests + [None] * self._silent, error)
+        # Others asked for no answer.
+        silent = len(self._messages) - len(requests)
+        _refuse(self._hub, self._session, requests + [None] * silent, error)
 
 
 class _Done:

@@ -22,6 +22,9 @@ class SimulatedClock:
     def wall_ms(self) -> int:
         return int(self._wall_now())
 
+    def wall_us(self) -> int:
+        return int(self._wall_now() * 1000)
+
     def monotonic(self) -> float:
         return self._loop.time()
 

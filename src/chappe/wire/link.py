@@ -35,7 +35,8 @@ import msgspec
 
 from chappe.errors import ChappeError, RemoteProtocolError
 
-VERSION = 1
+# Since 2 a pong tells microseconds, before that milliseconds.
+VERSION = 2
 VERSION_MIN = 1
 NONCE_BYTES = 32
 SECRET_BYTES_MIN = 32
@@ -58,6 +59,7 @@ _HEAD = struct.Struct("!QB")
 _PING = struct.Struct("!d")
 _PONG = struct.Struct("!dq")
 HEAD_BYTES = _HEAD.size
+_MICROSECONDS = 2
 
 Readable = bytes | memoryview
 
@@ -328,22 +330,23 @@ def write_ping(sent_at: float) -> bytes:
     return _PING.pack(sent_at)
 
 
-def write_pong(ping: bytes, wall_ms: int) -> bytes:
-    """The body of a pong: a ping's, and the wall clock of who answers.
+def write_pong(ping: bytes, wall_us: int, version: int = VERSION) -> bytes:
+    """The body of a pong: a ping's, and the wall clock of who answers, in microseconds.
 
     Raises RemoteProtocolError when that was no ping.
     """
     if len(ping) != _PING.size:
         raise RemoteProtocolError("a ping of another size")
-    return ping + wall_ms.to_bytes(8, "big", signed=True)
+    wall = wall_us if version >= _MICROSECONDS else wall_us // 1000
+    return ping + wall.to_bytes(8, "big", signed=True)
 
 
-def read_pong(body: bytes) -> tuple[float, int]:
-    """The time in the ping that was answered, and the peer's wall clock in milliseconds.
+def read_pong(body: bytes, version: int = VERSION) -> tuple[float, int]:
+    """The time in the ping that was answered, and the peer's wall clock in microseconds.
 
     Raises RemoteProtocolError.
     """
     if len(body) != _PONG.size:
         raise RemoteProtocolError("a pong of another size")
-    sent_at, wall_ms = _PONG.unpack(body)
-    return sent_at, wall_ms
+    sent_at, wall = _PONG.unpack(body)
+    return sent_at, wall if version >= _MICROSECONDS else wall * 1000

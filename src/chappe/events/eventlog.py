@@ -1,0 +1,142 @@
+"""The event log: what was told, gathered and written down in one go.
+
+What happens is appended to a list, already short (see record.py). A few times a second, or when
+there is much of it, all of that becomes one record of the journal. Each time that follows a pause
+the log says that the node is alive: whatever happened before that is in the log. So of a node that
+was killed it is known from when on nothing is known.
+
+What finds no room is counted, and told as missed: nobody takes what is there for all there was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from chappe.errors import Overload, RequestError
+from chappe.events.record import APP, AT, REASON, N, Run, encode_chunk
+from chappe.events.schema import VERSION
+
+# How often what was gathered is written down: so much of what a node knew is lost when it is
+# killed.
+INTERVAL_S = 0.25
+# So many events are written down at once, however soon: what takes the loop longer than a
+# millisecond or two shows in the latency of messages.
+CHUNK_EVENTS = 4096
+# How often a node with nothing to tell says that it is alive.
+ALIVE_S = 1.0
+
+
+class Log(Protocol):
+    """Where events are written down."""
+
+    def append(
+        self, record: bytes, done: Callable[[RequestError | None], None], *, idle: bool
+    ) -> None:
+        """Take a record; `done` is told when it is written, or that it was not. Raises Overload.
+
+        With `idle`, it says no more than that the node is alive.
+        """
+        ...
+
+
+class Timer(Protocol):
+    """What the log needs of an event loop."""
+
+    def call_later(self, delay: float, callback: Any) -> Any:
+        """Call back after that many seconds."""
+        ...
+
+
+class EventLog:
+    """The events of one life of a node, on their way to the log."""
+
+    def __init__(self, node: str, log: Log, timer: Timer, wall_us: Callable[[], int]) -> None:
+        self._node = node
+        self._log = log
+        self._timer = timer
+        self._wall_us = wall_us
+        self.boot = wall_us()
+        self._serial = 1
+        self._runs: list[Run] = []
+        self._count = 0
+        # By app and error: there may be very many, and nothing else is to be said of them.
+        self._refusals: dict[tuple[str, str], int] = {}
+        self._missed = 0
+        self._why_missed = ""
+        self._alive_at = 0
+        self._handle: Any = None
+        # All that were written down, and all that were not.
+        self.written = 0
+        self.missed = 0
+
+    def start(self) -> None:
+        """The node takes traffic from now on."""
+        self.add(("node_started", 1, {AT: self._wall_us()}, {}))
+        self._beat()
+
+    def stop(self) -> None:
+        """The node ends in order: this is the last that is told."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+            self.add(("node_stopped", 1, {AT: self._wall_us()}, {}))
+            self._write()
+
+    def add(self, run: Run) -> None:
+        """Tell of events of one kind."""
+        self._runs.append(run)
+        self._count += run[1]
+        if self._count >= CHUNK_EVENTS:
+            self._write()
+
+    def refuse(self, app: str, error: str) -> None:
+        """Tell of an error that was answered: together with all others of an interval."""
+        key = (app, error)
+        self._refusals[key] = self._refusals.get(key, 0) + 1
+
+    def _beat(self) -> None:
+        self._handle = self._timer.call_later(INTERVAL_S, self._beat)
+        idle = not self._runs and not self._refusals and not self._missed
+        now = self._wall_us()
+        # A clock that was set back is not waited for.
+        if idle and 0 <= now - self._alive_at < ALIVE_S * 1_000_000:
+            return
+        self._alive_at = now
+        self._write(idle=idle, alive=True)
+
+    def _write(self, *, idle: bool = False, alive: bool = False) -> None:
+        now = self._wall_us()
+        for (app, error), count in self._refusals.items():
+            shared = {AT: now, APP: app, REASON: str(error), N: count}
+            self._runs.append(("refused", 1, shared, {}))
+        self._count += len(self._refusals)
+        self._refusals.clear()
+        events, missed = self._count, self._missed
+        if missed:
+            shared = {AT: now, N: missed, REASON: self._why_missed}
+            self._runs.append(("missed", 1, shared, {}))
+        if alive:
+            self._runs.append(("node_alive", 1, {AT: now}, {}))
+        runs, self._runs, self._count = self._runs, [], 0
+        record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs))
+
+        def done(error: RequestError | None) -> None:
+            if error is None:
+                self.written += events
+            else:
+                self._missed += missed
+                self._miss(events, error)
+
+        try:
+            self._log.append(record, done, idle=idle)
+        except Overload as error:
+            self._miss(events, error)
+            return
+        self._missed -= missed
+        self._serial += events + bool(missed) + alive
+
+    def _miss(self, events: int, error: RequestError) -> None:
+        self.missed += events
+        self._missed += events
+        self._why_missed = error.reason

@@ -1,0 +1,77 @@
+"""Records: what of the events is written to the log, many events at once.
+
+    chunk:  [version, node, boot, serial, [run, run, ..]]
+    run:    [kind, count, {column: value for all}, {column: values, one for each}]
+
+A run is one or more events of one kind that happened together, such as a run of messages to one
+receiver: what is equal for all of them is said once. Columns are known by their place in the
+schema. The events of a chunk are numbered from its serial on.
+
+Ids of messages that were given one after another are not told one by one: FOLLOWING stands for all
+of them, by the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from chappe.events.schema import NAMES
+
+# Instead of a column: the id of the first message, when each of the others follows the one before.
+FOLLOWING = -1
+
+AT, APP, MESSAGE, LABEL, SENDER, TARGET, CAME, CAME_FROM, WENT_TO, N, BYTES = map(
+    NAMES.index,
+    (
+        *("at", "app", "message", "label", "sender", "target", "came", "came_from", "went_to"),
+        *("n", "bytes"),
+    ),
+)
+SESSION, EDGE, GROUP, ATTEMPT, DUE, REASON, PEER, AHEAD, ROUND_TRIP, SHARE = map(
+    NAMES.index,
+    (
+        *("session", "edge", "group_name", "attempt", "due", "reason", "peer", "ahead"),
+        *("round_trip", "share"),
+    ),
+)
+
+Run = tuple[str, int, dict[int, Any], dict[int, Sequence[Any]]]
+
+
+class Chunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Events of one life of a node, in the order in which they were told."""
+
+    v: int
+    node: str
+    boot: int
+    serial: int
+    runs: list[tuple[str, int, dict[int, Any], dict[int, list[Any]]]]
+
+
+encode_chunk = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(list[Chunk])
+
+
+def decode_chunks(array: bytes | memoryview) -> list[Chunk]:
+    """Read a msgpack array of chunks; raises msgspec.MsgspecError."""
+    return _decoder.decode(array)
+
+
+def rows_of(chunk: Chunk) -> Iterator[dict[str, Any]]:
+    """Each event of a chunk, as a row of those columns that it has: for people and for tests."""
+    serial = chunk.serial
+    told = {"v": chunk.v, "node": chunk.node, "boot": chunk.boot, "share": 1.0}
+    for kind, count, shared, each in chunk.runs:
+        for place in range(count):
+            row = {**told, "kind": kind, "serial": serial}
+            for column, value in shared.items():
+                if column == FOLLOWING:
+                    row["message"] = value + place
+                else:
+                    row[NAMES[column]] = value
+            row |= {NAMES[column]: values[place] for column, values in each.items()}
+            serial += 1
+            yield row
