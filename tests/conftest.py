@@ -20,6 +20,10 @@ settings.register_profile("quick", deadline=None, max_examples=50)
 settings.register_profile("full", deadline=None, max_examples=2000)
 settings.load_profile("full" if os.environ.get("CHAPPE_PROOF") == "full" else "quick")
 
+# There are hundreds of nodes, and each would start a process to copy its events: those that are
+# tested for it are told to.
+os.environ.setdefault("CHAPPE_EVENTS_ENABLED", "false")
+
 
 class Telling:
     """Tells of a failure when it happens: a run that is ended from outside has said it then."""

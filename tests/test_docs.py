@@ -25,7 +25,14 @@ from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import CloseCode, ErrorCode
 from chappe.hub.options import HubOptions
 from chappe.log.options import JournalOptions
-from chappe.node.options import Access, NodeOptions, ParquetOptions, Tls, load_options
+from chappe.node.options import (
+    Access,
+    EventsOptions,
+    NodeOptions,
+    ParquetOptions,
+    Tls,
+    load_options,
+)
 from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
 from chappe.wire.limits import Limits
@@ -203,6 +210,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "queue_limits": QueueLimits,
     "replication": ReplicationOptions,
     "parquet": ParquetOptions,
+    "events": EventsOptions,
     "tls": Tls,
 }
 

@@ -84,7 +84,7 @@ OWNERS = {
     "chappe/log/disk.py": {"threading."},
     "chappe/log/fs.py": {"os.open"},
     # Waits, in a process of its own, for others that copy the same journal.
-    "chappe/queues/parquet/lock.py": {"os.open"},
+    "chappe/log/parquet/lock.py": {"os.open"},
 }
 # The layers above the core: they wire the real machine to it.
 OUTSIDE = ("chappe/node/", "chappe/cli/")

@@ -25,7 +25,8 @@ TIMEOUT_S = 60.0
 def environment() -> dict[str, str]:
     """The environment without options of ours, and with no colours in what is printed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAPPE_")}
-    return kept | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    quiet = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    return kept | quiet | {"CHAPPE_EVENTS_ENABLED": "false"}
 
 
 def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:

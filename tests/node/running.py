@@ -10,7 +10,7 @@ from typing import Any
 
 from chappe.log.options import JournalOptions
 from chappe.node.node import Node
-from chappe.node.options import NodeOptions
+from chappe.node.options import EventsOptions, NodeOptions
 
 PORTS = {"port": 0, "http_port": 0, "tcp_port": 0}
 
@@ -20,6 +20,7 @@ def options_of(folder: Path, **changes: Any) -> NodeOptions:
     usual: dict[str, Any] = {"dev": True, "data": str(folder / "data"), "drain_s": 0.0, **PORTS}
     # Little is set apart on the disk for what waits to be written.
     usual["journal"] = JournalOptions(batch_bytes_max=1024 * 1024)
+    usual["events"] = EventsOptions(enabled=False)
     return NodeOptions(**(usual | changes))
 
 

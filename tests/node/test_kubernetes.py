@@ -11,7 +11,7 @@ from chappe.client import connect
 from chappe.cluster.options import ClusterOptions
 from chappe.errors import ConfigError
 from chappe.node.node import Node
-from chappe.node.options import NodeOptions
+from chappe.node.options import EventsOptions, NodeOptions
 from chappe.registry.options import RegistryOptions
 from tests.servers import DnsServer, free_port
 
@@ -30,6 +30,7 @@ def options(folder: Path, address: str, port: int, dns: DnsServer, number: int |
         number=number,
         registry=f"kubernetes://{SERVICE}:{port}?dns=127.0.0.1:{dns.port}",
         leases=RegistryOptions(poll_s=0.1),
+        events=EventsOptions(enabled=False),
         cluster=ClusterOptions(host=address, port=port, secret=str(secret), allow_plaintext=True),
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from chappe.log.batch import encode_batch
+from chappe.log.parquet.order import Order
 from chappe.queues.options import QueueOptions
-from chappe.queues.parquet.order import Order
 from chappe.queues.record import Made, Record, encode_record
 
 # 2026-05-01T13:59:59Z: a second later it is another hour.

@@ -13,10 +13,10 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from chappe.queues.parquet.copier import Copier
-from chappe.queues.parquet.order import Copied, decode_copied, encode_line
+from chappe.log.parquet.order import Copied, decode_copied, encode_line
 from chappe.queues.parquet.rows import Event, Message, Place
 from chappe.queues.parquet.schema import MESSAGES, RECORDS
+from chappe.queues.parquet.tables import queue_copier
 from chappe.queues.record import (
     Death,
     Done,
@@ -31,7 +31,7 @@ from chappe.queues.record import (
 )
 from tests.queues.parquet_segment import MADE, TS_MS, SegmentFile, files, rows
 
-COMMAND = [sys.executable, "-P", "-m", "chappe.queues.parquet"]
+COMMAND = [sys.executable, "-P", "-m", "chappe.node.copier"]
 FULL = Stored(
     1,
     lane=2,
@@ -66,7 +66,7 @@ def test_a_message_comes_back_with_every_field(tmp_path: Path):
     segment = SegmentFile(tmp_path)
     segment.add(MADE)
     lsn = segment.add(FULL, BARE)
-    assert Copier(tmp_path).copy(segment.order) == Copied(messages=2, records=1)
+    assert queue_copier(tmp_path).copy(segment.order) == Copied(messages=2, records=1)
     full, bare = rows(tmp_path)
     assert full == {
         "broker": "node",
@@ -107,7 +107,7 @@ def test_what_became_of_messages_is_a_table_of_its_own(tmp_path: Path):
     segment.add(Done(1, 2, "g", [1, 5, 7, 7]))
     segment.add(msgspec.structs.replace(FULL, lane=0, seq=1, death=death))
     segment.add(Unregistered(1, "g", "c1"), Unregistered(1, "g"), Removed(1))
-    Copier(tmp_path).copy(segment.order)
+    queue_copier(tmp_path).copy(segment.order)
     # Neither delayed messages nor dead letters are messages of a lane.
     assert rows(tmp_path) == []
     names = ["event", "lane", "first_seq", "last_seq", "group_name"]
@@ -136,7 +136,7 @@ def test_a_later_segment_knows_its_queues_from_the_snapshot(tmp_path: Path):
     segment.add(Snapshot(1, "shop", "queue:jobs", MADE.options, raw), BARE)
     # What only moved is in the copy of an older segment.
     segment.add(Moved(1, 2, 7, encode_record(FULL)))
-    assert Copier(tmp_path).copy(segment.order).messages == 1
+    assert queue_copier(tmp_path).copy(segment.order).messages == 1
     assert [(row["app"], row["queue"], row["seq"]) for row in rows(tmp_path)] == [
         ("shop", "queue:jobs", 8)
     ]
@@ -146,7 +146,7 @@ def test_each_hour_has_its_file_and_a_clock_that_steps_back_loses_nothing(tmp_pa
     segment = SegmentFile(tmp_path)
     for seq, ts_ms in enumerate((TS_MS, TS_MS + 1_000, TS_MS, TS_MS + 36_000_000), 1):
         segment.add(msgspec.structs.replace(BARE, seq=seq), ts_ms=ts_ms)
-    Copier(tmp_path).copy(segment.order)
+    queue_copier(tmp_path).copy(segment.order)
     assert [name.partition("-0000")[0] for name in files(tmp_path)] == [
         "queues/date=2026-05-01/hour=13/node",
         "queues/date=2026-05-01/hour=13/node",
@@ -161,7 +161,7 @@ def test_each_hour_has_its_file_and_a_clock_that_steps_back_loses_nothing(tmp_pa
 def test_a_segment_is_copied_once(tmp_path: Path):
     segment = SegmentFile(tmp_path)
     segment.add(MADE, FULL)
-    copier = Copier(tmp_path)
+    copier = queue_copier(tmp_path)
     assert not copier.copy(segment.order).before
     before = files(tmp_path)
     assert copier.copy(segment.order) == Copied(messages=1, records=1, before=True)
@@ -175,7 +175,7 @@ def test_a_segment_that_was_cut_and_written_anew_replaces_its_files(tmp_path: Pa
     segment = SegmentFile(tmp_path)
     segment.add(MADE)
     segment.add(FULL, ts_ms=TS_MS + 3_600_000)
-    copier = Copier(tmp_path)
+    copier = queue_copier(tmp_path)
     copier.copy(segment.order)
     first = segment.path.read_bytes()
     segment.path.write_bytes(first[: first.rindex(b"ChJ\xb5")])
@@ -191,7 +191,7 @@ def test_journals_of_one_name_and_place_keep_their_files_apart(tmp_path: Path):
     for number, ts_ms in enumerate((TS_MS, TS_MS + 1)):
         segment = SegmentFile(tmp_path / str(number))
         segment.add(MADE, BARE, ts_ms=ts_ms)
-        Copier(tmp_path / "copies").copy(segment.order)
+        queue_copier(tmp_path / "copies").copy(segment.order)
     assert len(files(tmp_path / "copies")) == len(rows(tmp_path / "copies")) == 2
 
 
@@ -206,20 +206,20 @@ def test_damage_is_passed_over_and_counted(tmp_path: Path):
     data = bytearray(segment.path.read_bytes())
     data[flipped + 60] ^= 1
     segment.path.write_bytes(data)
-    assert Copier(tmp_path).copy(segment.order).damaged == 2
+    assert queue_copier(tmp_path).copy(segment.order).damaged == 2
     assert [row["seq"] for row in rows(tmp_path)] == [8, 10, 11]
     # It is told again by one who asks later.
-    assert Copier(tmp_path).copy(segment.order) == Copied(3, 1, 2, before=True)
+    assert queue_copier(tmp_path).copy(segment.order) == Copied(3, 1, 2, before=True)
 
 
 def test_a_row_group_is_written_before_it_grows_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("chappe.queues.parquet.sheet.ROWS_MAX", 10)
+    monkeypatch.setattr("chappe.log.parquet.sheet.ROWS_MAX", 10)
     segment = SegmentFile(tmp_path)
     for seq in range(1, 26):
         segment.add(msgspec.structs.replace(BARE, seq=seq))
-    Copier(tmp_path).copy(segment.order)
+    queue_copier(tmp_path).copy(segment.order)
     assert [row["seq"] for row in rows(tmp_path)] == list(range(1, 26))
     assert len(files(tmp_path)) == 1
 
@@ -230,7 +230,7 @@ def test_a_failed_copy_leaves_nothing_behind(tmp_path: Path):
     # Not a time that Arrow can tell.
     segment.add(msgspec.structs.replace(BARE, ts_ms=1 << 63))
     with pytest.raises(OverflowError):
-        Copier(tmp_path / "copies").copy(segment.order)
+        queue_copier(tmp_path / "copies").copy(segment.order)
     assert files(tmp_path / "copies") == files(tmp_path / "copies", "queue_records") == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from chappe.queues.parquet.copies import Copies
+from chappe.log.parquet.copies import Copies
 from tests.log.rig import Rig
 
 

@@ -68,7 +68,7 @@ def copying_processes(node: NodeProcess) -> list[int]:
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-            if b"chappe.queues.parquet" in command and bytes(node.data) in command:
+            if b"chappe.node.copier" in command and bytes(node.data) in command:
                 found.append(int(entry.name))
     return found
 

@@ -221,6 +221,10 @@ class Journal:
         """Raise Overload when so many bytes cannot be appended now."""
         self._check_room(size, freeing=freeing)
 
+    def roll_soon(self) -> None:
+        """Begin a segment with the next batch, however short the one before it is."""
+        self._roll_bytes = 0
+
     def flush_soon(self) -> None:
         """Write what waits in the loop's next turn, or when the write under way is over."""
         self._flushing.flush_soon()

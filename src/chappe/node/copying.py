@@ -24,15 +24,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from chappe.errors import ConfigError, StorageError
 from chappe.log.journal import Journal
+from chappe.log.parquet.copies import Copies
+from chappe.log.parquet.order import EVENTS, Copied, Order, decode_copied, encode_line
 from chappe.node.options import ParquetOptions
-from chappe.queues.parquet.copies import Copies
-from chappe.queues.parquet.order import Copied, Order, decode_copied, encode_line
 
 log = structlog.get_logger()
 
 FOLDER = "parquet"
 # Told the folder, and then orders.
-COMMAND = (sys.executable, "-P", "-m", "chappe.queues.parquet")
+COMMAND = (sys.executable, "-P", "-m", "chappe.node.copier")
 # Far more than a segment takes, on a machine that is busy.
 _COPY_S = 600.0
 # How long the process is kept with nothing to do: it holds much memory, and starts in a second.
@@ -46,14 +46,19 @@ _LOOK_S = 1.0
 _DEATHS_MAX = 5
 
 
+# The event log among the brokers: none has such a name.
+_EVENTS_KEY = "/events"
+
+
 class _Died(Exception):
     """The process ended before it answered."""
 
 
 class _Broker:
-    """What is to be copied of one broker, and when to try again."""
+    """What is to be copied of one journal, and when to try again."""
 
-    def __init__(self, copies: Copies) -> None:
+    def __init__(self, key: str, copies: Copies) -> None:
+        self.key = key
         self.copies = copies
         self.due = 0.0
         self.failures = 0
@@ -61,7 +66,7 @@ class _Broker:
 
 
 class Copying:
-    """Copies the journals that this node serves."""
+    """Copies the journals that this node serves, and its event log."""
 
     def __init__(
         self, options: ParquetOptions, data: Path, command: Sequence[str] = COMMAND
@@ -72,14 +77,19 @@ class Copying:
         self._loop = asyncio.get_running_loop()
         self._brokers: dict[str, _Broker] = {}
         self._wake = asyncio.Event()
+        # Set each time that an order was carried out, or was not.
+        self._tried = asyncio.Event()
+        self._queues = False
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self.copied = 0
         self.damaged = 0
         self.missed = 0
+        # Segments of the event log.
+        self.events_copied = 0
 
     def start(self) -> None:
-        """Begin, if it is switched on; raises ConfigError when it cannot."""
+        """Begin with queues, if that is switched on; raises ConfigError when it cannot."""
         if not self._options.enabled:
             return
         if find_spec("pyarrow") is None:
@@ -88,18 +98,51 @@ class Copying:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"parquet.folder: {error}") from None
-        self._task = self._loop.create_task(self._run())
+        self._queues = True
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = self._loop.create_task(self._run())
 
     def take(self, broker: str, journal: Journal) -> None:
         """Copy a broker's journal from now on, from its oldest segment."""
         known = self._brokers.get(broker)
-        if self._task is None or (known is not None and known.copies.journal is journal):
+        if not self._queues or (known is not None and known.copies.journal is journal):
             return
         self.let_go(broker)
-        copies = Copies(broker, journal, self._options.waiting_bytes_max)
-        self._brokers[broker] = _Broker(copies)
-        journal.sealed = self._sealed
+        self._add(broker, Copies(broker, journal, self._options.waiting_bytes_max))
+
+    def take_events(self, node: str, journal: Journal, folder: Path) -> None:
+        """Copy a node's event log from now on, from its oldest segment."""
+        self._begin()
+        copies = Copies(node, journal, 0, kind=EVENTS, folder=str(folder))
+        self._add(_EVENTS_KEY, copies)
+
+    def _add(self, key: str, copies: Copies) -> None:
+        self._brokers[key] = _Broker(key, copies)
+        copies.journal.sealed = self._sealed
         self._wake.set()
+
+    async def finish_events(self, within_s: float) -> bool:
+        """Copy what is left of an event log that was closed; whether that was all in time."""
+        broker = self._brokers.get(_EVENTS_KEY)
+        if broker is None:
+            return True
+        broker.copies.whole = True
+        broker.due = 0.0
+        self._wake.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while broker.copies.next() is not None:
+                    self._tried.clear()
+                    await self._tried.wait()
+        return broker.copies.next() is None
+
+    def let_queues_go(self) -> None:
+        """Copy no queues any more: their journals are about to be closed."""
+        for broker in [key for key in self._brokers if key != _EVENTS_KEY]:
+            self.let_go(broker)
 
     def let_go(self, broker: str) -> None:
         """Copy a broker's journal no more: another node serves it."""
@@ -117,14 +160,15 @@ class Copying:
 
     def metrics(self) -> Iterator[Metric]:
         """What there is to tell of copies; nothing if they are switched off."""
-        if self._task is None:
+        if not self._queues:
             return
         waiting = GaugeMetricFamily(
             "chappe_parquet_waiting", "Sealed segments that are not copied yet", labels=("broker",)
         )
-        for name, broker in self._brokers.items():
-            waiting.add_metric((name,), broker.copies.waiting)
-        missed = self.missed + sum(each.copies.missed for each in self._brokers.values())
+        queues = {key: one.copies for key, one in self._brokers.items() if key != _EVENTS_KEY}
+        for name, copies in queues.items():
+            waiting.add_metric((name,), copies.waiting)
+        missed = self.missed + sum(copies.missed for copies in queues.values())
         yield waiting
         yield CounterMetricFamily(
             "chappe_parquet_segments", "Segments that were copied to Parquet", self.copied
@@ -175,14 +219,18 @@ class Copying:
             copied = await self._ask(order)
         except (_Died, OSError) as error:
             copied, died = Copied(error=str(error)), True
-        if self._brokers.get(order.broker) is not broker:
+        self._tried.set()
+        if self._brokers.get(broker.key) is not broker:
             return
         if copied.error is not None:
             self._failed(broker, order, copied.error, died)
             return
         broker.failures = broker.deaths = 0
         if not copied.before:
-            self.copied += 1
+            if order.kind == EVENTS:
+                self.events_copied += 1
+            else:
+                self.copied += 1
             self.damaged += copied.damaged
             if copied.damaged:
                 log.warning("parquet.damaged", segment=order.path, places=copied.damaged)

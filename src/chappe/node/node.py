@@ -29,7 +29,6 @@ from chappe.endpoints.application import Application
 from chappe.endpoints.directory import Directory
 from chappe.endpoints.revocation import DirectoryRevocations
 from chappe.errors import CloseCode, ClusterError, ConfigError, StorageError
-from chappe.events.recorder import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.ids import Snowflake
 from chappe.node.floor import FileFloor
@@ -37,6 +36,7 @@ from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions, Tls
 from chappe.node.parts import ITS_OWN, Parts
 from chappe.node.queueing import Queueing, lone_name
+from chappe.node.recording import Recording
 from chappe.queues.metrics import QueueMetrics
 from chappe.registry.url import open_registry
 from chappe.store.url import open_store
@@ -66,11 +66,19 @@ class Node:
         self._listeners: dict[str, Listener] = {}
         self.accept_counters = AcceptCounters()
         self._door = Door(options.access.connects_per_s, self._clock)
-        self.recorder = CountingRecorder()
         origins = Origins(options.access.origins, loopback=options.dev)
         self._data = DataFolder(Path(options.data))
         with self._data.released_on_error():
             place = self._place()
+            self.name = place.name if place else lone_name(self._data.path, options.name)
+            self._recording = Recording(
+                options.events,
+                dev=options.dev,
+                data=self._data.path,
+                name=self.name,
+                clock=self._clock,
+            )
+            self.recorder = self._recording.recorder
             self._store = parts.store or open_store(options.store, self._data.path)
             ids = Snowflake(
                 options.number or 0, self._clock.wall_ms, FileFloor(self._data.path / "ids.floor")
@@ -90,7 +98,6 @@ class Node:
             limits=options.limits,
         )
         revocations.close_with(self.hub.close_token)
-        self.name = place.name if place is not None else lone_name(self._data.path, options.name)
         self._application = Application(
             self.hub, self._directory, self._loop, self.name, options.queue_limits
         )
@@ -155,6 +162,7 @@ class Node:
         if self._options.dev or self._options.queue_metrics:
             yield from self._queue_metrics()
             yield from self._queueing.copying.metrics()
+        yield from self._recording.metrics()
         if self._options.dev or self._options.cluster.metrics:
             yield from self.neighbourhood.metrics()
 
@@ -189,6 +197,7 @@ class Node:
         await self._http.start()
         self.hub.start()
         try:
+            await self._recording.open(self._queueing.copying)
             await self._directory.load()
             self._queueing.prepare()
             await self.neighbourhood.start()
@@ -199,6 +208,7 @@ class Node:
         except (ConfigError, ClusterError, StorageError):
             await self._stop()
             raise
+        self._recording.begin()
         # What lives now lives for ever: the collector need not look at it again, and with it out
         # of the way, collections are rare enough not to show in the latency of messages.
         gc.collect()
@@ -302,6 +312,8 @@ class Node:
         self._application.stop()
         await self._queueing.stop()
         await self.neighbourhood.stop()
+        await self._recording.stop()
+        await self._queueing.copying.stop()
         for part in (self._directory, self._store):
             try:
                 await part.close()

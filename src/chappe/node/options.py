@@ -28,6 +28,10 @@ from chappe.wire.limits import Limits
 ENVIRONMENT_PREFIX = "CHAPPE_"
 # Where in a node's data folder its journals are.
 JOURNALS = "journals"
+# And what it recorded.
+EVENTS = "events"
+# In that, what is not copied to tables yet; beginning so, their readers pass over it.
+EVENT_LOGS = "_log"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Sections inside the section about the cluster.
 _NESTED = ("tls", "link")
@@ -75,6 +79,33 @@ class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ConfigError("parquet.waiting_bytes_max: must be 0 or above")
 
 
+class EventsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is recorded of the life of messages, and where."""
+
+    # Needs the extra `parquet`; if nothing is said, it is on where that is installed.
+    enabled: bool | None = None
+    # Of all messages but those of queues, which are all recorded; 1 with --dev if not given.
+    share: float | None = None
+    # Where to; `events` in the data folder if not given. Nodes may have the same.
+    folder: str = ""
+    # What happened is in the tables so long after: with less there are more files.
+    seal_s: float = 10.0
+    segment_bytes: int = 8 * 1024 * 1024
+    # As much may wait to be copied; beyond that nothing is recorded, and how much that is, is.
+    disk_bytes_max: int = 1024 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        # So written, NaN is refused as well.
+        if self.share is not None and not 0 <= self.share <= 1:
+            raise ConfigError("events.share: must be between 0 and 1")
+        if not 0.1 <= self.seal_s < math.inf:
+            raise ConfigError("events.seal_s: must be at least 0.1, and finite")
+        if self.segment_bytes < 65_536:
+            raise ConfigError("events.segment_bytes: must be at least 65536")
+        if self.disk_bytes_max < 2 * self.segment_bytes:
+            raise ConfigError("events.disk_bytes_max: must be at least twice events.segment_bytes")
+
+
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set about a node."""
 
@@ -117,6 +148,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     queue_limits: QueueLimits = QueueLimits()
     replication: ReplicationOptions = ReplicationOptions()
     parquet: ParquetOptions = ParquetOptions()
+    events: EventsOptions = EventsOptions()
     # Whether /metrics, which anybody may read, names queues.
     queue_metrics: bool = False
     # By app: whom to tell who is gone and who came.
@@ -208,11 +240,13 @@ def load_options(
         "queue_limits",
         "replication",
         "parquet",
+        "events",
         "hooks",
     )
     scalars = {n for n in names if n not in sections}
-    # What a container learns of its place only when it starts is of this section.
+    # What a container learns of its place only when it starts is of these sections.
     scalars |= {f"cluster.{n}" for n in ClusterOptions.__struct_fields__ if n not in _NESTED}
+    scalars |= {f"events.{n}" for n in EventsOptions.__struct_fields__}
     for name in scalars:
         text = environment.get(ENVIRONMENT_PREFIX + name.replace(".", "_").upper())
         if text is not None:

@@ -268,7 +268,7 @@ class Queueing:
         for name, broker in self._application.queues.durable.items():
             log.debug("queues.close", broker=name)
             broker.close(error)
-        await self.copying.stop()
+        self.copying.let_queues_go()
         await self.replication.stop()
         for broker_name in list(self._disks):
             self._close_disks(broker_name)

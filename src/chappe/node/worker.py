@@ -15,7 +15,7 @@ from chappe.node.child import SIGNALS, Cord, Report
 from chappe.node.gathering import Gathering
 from chappe.node.keeper.kept import kept_registry, kept_store
 from chappe.node.node import Node
-from chappe.node.options import NodeOptions
+from chappe.node.options import EVENTS, NodeOptions
 from chappe.node.parts import Parts
 
 _ORDERS = SIGNALS - {signal.SIGCHLD}
@@ -92,7 +92,10 @@ def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
     With a registry of their own, workers know and link to each other alone, on this machine. With
     one that is shared with others each is a node like any: it has a name and a port of its own.
     """
-    cluster = shared.cluster
+    cluster, events = shared.cluster, shared.events
+    if not events.folder:
+        # Whoever reads what they recorded reads it in one place.
+        events = msgspec.structs.replace(events, folder=str(Path(shared.data) / EVENTS))
     name, node_number = "", None
     if "registry" in kept_parts(shared):
         name, node_number = f"worker-{number}", (shared.number or 0) + number - 1
@@ -107,5 +110,5 @@ def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
         if cluster.port:
             cluster = msgspec.structs.replace(cluster, port=cluster.port + number - 1)
     return msgspec.structs.replace(
-        shared, name=name, number=node_number, data=str(data), cluster=cluster
+        shared, name=name, number=node_number, data=str(data), cluster=cluster, events=events
     )

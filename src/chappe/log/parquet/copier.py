@@ -1,8 +1,7 @@
 """The copier: a sealed segment in, files of Parquet out; blocking.
 
-    FOLDER/queues/date=2026-05-01/hour=13/BROKER-BASE-CHECK.parquet          what queues were given
-    FOLDER/queue_records/date=2026-05-01/hour=13/BROKER-BASE-CHECK.parquet   what became of it
-    FOLDER/copied/BROKER/BASE-CHECK.json                                     written last: it is all
+    FOLDER/.../date=2026-05-01/hour=13/OWNER-BASE-CHECK.parquet    what the segment holds
+    NOTES/OWNER/BASE-CHECK.json                                   written last: it is all
 
 BASE is where the segment begins, CHECK a checksum of its first batch's header: journals that begin
 at the same place, as those of two nodes with one name do, never take each other's files.
@@ -10,23 +9,39 @@ at the same place, as those of two nodes with one name do, never take each other
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 from zlib import crc32
 
 import msgspec
 
-from chappe.errors import StorageError
 from chappe.log.batch import HEADER_BYTES, Batch
 from chappe.log.fs import OsFs
+from chappe.log.parquet.lock import held
+from chappe.log.parquet.order import Copied, Order
 from chappe.log.segment import scan
-from chappe.queues.parquet.lock import held
-from chappe.queues.parquet.order import Copied, Order
-from chappe.queues.parquet.rows import Rows, events_in, message_in
-from chappe.queues.parquet.schema import MESSAGES, RECORDS
-from chappe.queues.parquet.sheet import Sheet
-from chappe.queues.record import decode_records
+
+
+class Tables(Protocol):
+    """What the rows of one segment become."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many rows there are: of messages, of all else."""
+        ...
+
+    def take(self, batch: Batch) -> bool:
+        """Take the rows of a batch; whether it could be read."""
+        ...
+
+    def finish(self) -> list[Path]:
+        """Put all files in place; returns them."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        ...
 
 
 class Note(msgspec.Struct):
@@ -41,15 +56,20 @@ class Note(msgspec.Struct):
 
 
 class Copier:
-    """Copies segments to a folder."""
+    """Copies segments to a folder. `tables` makes what takes the rows, given whose they are and the
+    name of the files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, notes: str, tables: Callable[[OsFs, str, str], Tables]
+    ) -> None:
         self._folder = folder
+        self._notes = folder / notes
+        self._tables = tables
         self._fs = OsFs()
 
     def copy(self, order: Order) -> Copied:
         """Copy a segment unless that was done; raises OSError, StorageError and what Arrow does."""
-        notes = self._folder / "copied" / order.broker
+        notes = self._notes / order.broker
         notes.mkdir(parents=True, exist_ok=True)
         # A node that was killed may have left a process that is still busy with it.
         with held(notes / "lock"):
@@ -64,6 +84,13 @@ class Copier:
                 (self._folder / file).unlink(missing_ok=True)
             return Copied(found.messages, found.records, found.damaged)
 
+    def forget(self, order: Order) -> None:
+        """Let go of the notes of segments before this one, which are gone."""
+        for note in (self._notes / order.broker).glob("*.json"):
+            base = note.name.partition("-")[0]
+            if int(base, 16) < order.base and not Path(order.path).with_stem(base).exists():
+                note.unlink(missing_ok=True)
+
     def _check_of(self, order: Order) -> str:
         return f"{crc32(self._fs.read(order.path, 0, HEADER_BYTES)):08x}"
 
@@ -76,37 +103,13 @@ class Copier:
             return None
 
     def _convert(self, order: Order, name: str) -> Note:
-        rows, damaged = Rows(order.broker), 0
-        with self._sheets(name) as (messages, events):
-            for part in scan(self._fs, order.path, order.base, order.end - order.base):
-                if not isinstance(part, Batch) or not _take(part, rows, messages, events):
-                    damaged += 1
-            files = [*messages.finish(), *events.finish()]
-        below = [str(file.relative_to(self._folder)) for file in files]
-        return Note(order.end, messages.rows, events.rows, damaged, below)
-
-    @contextmanager
-    def _sheets(self, name: str) -> Iterator[tuple[Sheet, Sheet]]:
-        messages = Sheet(self._fs, self._folder / "queues", MESSAGES, name)
-        events = Sheet(self._fs, self._folder / "queue_records", RECORDS, name)
+        tables, damaged = self._tables(self._fs, order.broker, name), 0
         try:
-            yield messages, events
+            for part in scan(self._fs, order.path, order.base, order.end - order.base):
+                if not isinstance(part, Batch) or not tables.take(part):
+                    damaged += 1
+            files = tables.finish()
         finally:
-            messages.abandon()
-            events.abandon()
-
-
-def _take(batch: Batch, rows: Rows, messages: Sheet, events: Sheet) -> bool:
-    """Take the rows of a batch; whether it could be read."""
-    try:
-        records = decode_records(batch.body, batch.count)
-    except StorageError:
-        return False
-    for record in records:
-        place = rows.place(record, batch)
-        message = message_in(record)
-        if message is not None:
-            messages.add(batch.ts_ms, place + message, len(message.payload))
-        for event in events_in(record):
-            events.add(batch.ts_ms, place + event, 0)
-    return True
+            tables.abandon()
+        below = [str(file.relative_to(self._folder)) for file in files]
+        return Note(order.end, *tables.counts, damaged, below)

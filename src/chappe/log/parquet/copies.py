@@ -11,17 +11,27 @@ from bisect import bisect_right
 import structlog
 
 from chappe.log.journal import Journal
+from chappe.log.parquet.order import QUEUES, Order
 from chappe.log.segment import Segments
-from chappe.queues.parquet.order import Order
 
 log = structlog.get_logger()
 
 
 class Copies:
-    """The copies of one broker's journal."""
+    """The copies of one journal."""
 
-    def __init__(self, broker: str, journal: Journal, waiting_bytes_max: int) -> None:
+    def __init__(
+        self,
+        broker: str,
+        journal: Journal,
+        waiting_bytes_max: int,
+        *,
+        kind: str = QUEUES,
+        folder: str = "",
+    ) -> None:
         self.broker = broker
+        self._kind = kind
+        self._folder = folder
         self.journal = journal
         self._waiting_bytes_max = waiting_bytes_max
         self._segments = Segments(journal.folder)
@@ -29,12 +39,14 @@ class Copies:
         self._end = -1
         # Segments that nobody copied: they had to go before, or could not be.
         self.missed = 0
+        # Whether the journal was closed: then its last segment is over, too.
+        self.whole = False
         before = journal.keep
         journal.keep = lambda base: self.keeps(base) or (before is not None and before(base))
 
     def next(self) -> Order | None:
         """The oldest segment that is not copied, if there is one that can be."""
-        bases = self.journal.bases
+        bases = self._bounds()
         at = bisect_right(bases, self._end - 1)
         if at + 1 >= len(bases) or bases[at + 1] > self.journal.committed:
             return None
@@ -42,12 +54,23 @@ class Copies:
         if 0 <= self._end < base:
             self._miss(self._end, "it had to go")
             self._end = base
-        return Order(self.broker, self._segments.path(base), base, end)
+        return self._order(base, end)
+
+    def _bounds(self) -> list[int]:
+        """Where segments begin that are over, and where the last of them ends."""
+        bases = self.journal.bases
+        if self.whole and bases and self.journal.flushed > bases[-1]:
+            bases.append(self.journal.flushed)
+        return bases
+
+    def _order(self, base: int, end: int) -> Order:
+        path = self._segments.path(base)
+        return Order(self.broker, path, base, end, self._kind, self._folder)
 
     @property
     def waiting(self) -> int:
         """How many segments are sealed and not copied."""
-        bases = self.journal.bases
+        bases = self._bounds()
         return max(0, len(bases) - 1 - bisect_right(bases, self._end - 1))
 
     def keeps(self, base: int) -> bool:
@@ -58,7 +81,8 @@ class Copies:
     def copied(self, order: Order) -> None:
         """A segment is copied: it may go."""
         self._end = order.end
-        self.journal.trim(0)
+        if not self.whole:
+            self.journal.trim(0)
 
     def pass_over(self, order: Order, reason: str) -> None:
         """Go on without a segment."""

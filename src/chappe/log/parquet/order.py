@@ -6,15 +6,22 @@ import msgspec
 
 # An error may quote what it met.
 REASON_MAX = 1_000
+# What a journal holds.
+QUEUES = "queues"
+EVENTS = "events"
 
 
 class Order(msgspec.Struct, frozen=True):
     """A sealed segment that is to be copied: the batches from `base` up to `end`."""
 
+    # Whose journal it is of: a broker's, or a node's.
     broker: str
     path: str
     base: int
     end: int
+    kind: str = QUEUES
+    # Where to; the process knows if it is not said.
+    folder: str = ""
 
 
 class Copied(msgspec.Struct, omit_defaults=True):

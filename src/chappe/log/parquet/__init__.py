@@ -1,0 +1,1 @@
+"""Copies of a journal's sealed segments as Parquet: what they are of is said elsewhere."""

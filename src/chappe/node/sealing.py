@@ -1,0 +1,82 @@
+"""Sealing: event logs that nobody writes any more become tables, whoever wrote them; blocking.
+
+A node does so itself, at its end or in its next life. One that is killed and never comes back does
+not: then somebody else has to.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from chappe.errors import ConfigError, StorageError
+from chappe.log.fs import OsFs
+from chappe.log.parquet.order import EVENTS, Order
+from chappe.log.recovery import Recovery
+from chappe.log.segment import Damage, Segments
+from chappe.log.writer import LOCK
+from chappe.node.options import EVENT_LOGS
+
+
+class Sealed(msgspec.Struct):
+    """What became of the logs in a folder."""
+
+    # Nodes whose logs are whole now, and those that write on.
+    nodes: list[str] = []
+    alive: list[str] = []
+    events: int = 0
+    # Places that could not be read.
+    damaged: int = 0
+
+
+def seal(folder: Path) -> Sealed:
+    """Copy what nodes that are gone left in a folder of events; again, it does nothing.
+
+    Raises ConfigError when there is no such folder, OSError, and StorageError.
+    """
+    if find_spec("pyarrow") is None:
+        raise ConfigError("events: needs pyarrow: pip install 'chappe[parquet]'")
+    if not folder.is_dir():
+        raise ConfigError(f"events: {folder} is no folder")
+    sealed, logs = Sealed(), folder / EVENT_LOGS
+    for log in sorted(logs.iterdir()) if logs.is_dir() else ():
+        if log.is_dir():
+            _seal(log, folder, sealed)
+    return sealed
+
+
+def _seal(log: Path, folder: Path, sealed: Sealed) -> None:
+    fs = OsFs()
+    try:
+        lock = fs.lock(str(log / LOCK))
+    except StorageError:
+        sealed.alive.append(log.name)
+        return
+    try:
+        _copy(fs, log, folder, sealed)
+    finally:
+        lock.close()
+    sealed.nodes.append(log.name)
+
+
+def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
+    from chappe.node.eventtables import event_copier  # noqa: PLC0415, Arrow is an extra
+
+    segments = Segments(str(log))
+    damages: list[Damage] = []
+    for _ in Recovery(fs, segments, damages.append).batches():
+        pass
+    copier = event_copier(folder)
+    for segment in segments.all:
+        path = segments.path(segment.base)
+        order = Order(log.name, path, segment.base, segment.end, EVENTS)
+        copied = copier.copy(order)
+        copier.forget(order)
+        if not copied.before:
+            sealed.events += copied.records
+            sealed.damaged += copied.damaged
+        if segment is not segments.all[-1]:
+            # The last stays: a node that comes back goes on behind it.
+            fs.remove(path)
