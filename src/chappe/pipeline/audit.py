@@ -1,0 +1,208 @@
+"""Audit: one row for each message that is lost, duplicated, late, or of which nobody knows.
+
+What can be said from a message's own path is settled. What depends on whether something will still
+come, or on what became of a node, is judged anew in every run, over the open paths of all hours:
+few.
+
+Queues and requests are told whatever the share; so of each it is known what became of it, unless
+its node died. Then what it did after its last word is unknown, and that is what is said.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from chappe.pipeline.options import Options
+from chappe.pipeline.paths import MISSING, UNTOLD
+from chappe.pipeline.schema import TABLES
+
+_ABOUT = ("app", "family", "message", "label", "sender", "target", "born")
+_COLUMNS = TABLES["audit"].names
+OPEN = "open"
+
+
+def settled(paths: DataFrame, options: Options) -> DataFrame:
+    """What paths say by themselves."""
+    sla, queue_sla = options.sla_ms * 1000, options.queue_sla_ms * 1000
+    verdicts = fn.filter(
+        fn.array(_dropped(), _twice(), _late(sla, queue_sla)), lambda v: v.isNotNull()
+    )
+    found = paths.where("suspect").select("hour", *_ABOUT, fn.explode(verdicts).alias("v"))
+    return found.select("hour", *_ABOUT, "v.*").select(*_COLUMNS)
+
+
+def unsettled(
+    open_paths: DataFrame, known: DataFrame, frontiers: DataFrame, options: Options
+) -> DataFrame:
+    """What open paths say together with what is known of nodes."""
+    # A node's life that a time is in is the last that began before it.
+    lives = fn.broadcast(
+        known.select(fn.col("node").alias("at_node"), "began", "alive", "stopped", "died", "missed")
+    )
+    horizon = fn.broadcast(known.agg(fn.max("horizon").alias("horizon")))
+    waits = _waits(open_paths)
+    joined = waits.join(
+        lives, (fn.col("who") == fn.col("at_node")) & (fn.col("began") <= fn.col("since")), "left"
+    )
+    life = fn.max_by(fn.struct("began", "alive", "stopped", "died", "missed"), "began").alias(
+        "life"
+    )
+    keys = ["birth", *_ABOUT, "who", "since", "what", "ready", "lent", "last"]
+    judged = (
+        joined.groupBy(*keys)
+        .agg(life)
+        .crossJoin(horizon)
+        .join(fn.broadcast(frontiers), ["app", "target"], "left")
+        .withColumn("v", _verdict(options))
+        .where("v is not null")
+    )
+    rows = judged.select(
+        fn.lit(OPEN).alias("hour"),
+        *_ABOUT,
+        "v.verdict",
+        "v.reason",
+        fn.col("last.node").alias("node"),
+        (fn.col("last.at") + fn.col("last.shift")).alias("at"),
+    )
+    # One row for each message and verdict: of several nodes that it did not come to, the first.
+    return rows.dropDuplicates(["family", "message", "label", "verdict"]).select(*_COLUMNS)
+
+
+def _waits(paths: DataFrame) -> DataFrame:
+    """What each open path waits for: whose word (`who`), since when."""
+    travel = fn.col("family").isin("send", "topic", "other")
+    lost_at = fn.transform(
+        fn.expr(MISSING),
+        lambda pair: fn.struct(
+            fn.element_at(fn.split(pair, ">"), 2).alias("who"),
+            fn.lit("arrive").alias("what"),
+        ),
+    )
+    untold = fn.transform(
+        fn.expr(UNTOLD),
+        lambda pair: fn.struct(
+            fn.element_at(fn.split(pair, ">"), 1).alias("who"), fn.lit("tell").alias("what")
+        ),
+    )
+    own = fn.array(
+        fn.struct(
+            fn.element_at(fn.col("hops"), -1)["node"].alias("who"), fn.col("family").alias("what")
+        )
+    )
+    waits = fn.when(travel, fn.concat(lost_at, untold)).otherwise(own)
+    return (
+        paths.select(
+            fn.col("hour").alias("birth"),
+            *_ABOUT,
+            fn.explode(waits).alias("wait"),
+            fn.col("ended").alias("since"),
+            fn.coalesce("ready", "born").alias("ready"),
+            fn.expr("exists(hops, h -> h.kind = 'lent')").alias("lent"),
+            fn.element_at(fn.col("hops"), -1).alias("last"),
+        )
+        .select("*", "wait.*")
+        .drop("wait")
+    )
+
+
+def _verdict(options: Options) -> Column:
+    sla, grace = options.sla_ms * 1000, options.grace_ms * 1000
+    since, who, what = fn.col("since"), fn.col("who"), fn.col("what")
+    alive, died, stopped = fn.col("life.alive"), fn.col("life.died"), fn.col("life.stopped")
+    horizon, frontier, ready = fn.col("horizon"), fn.col("frontier"), fn.col("ready")
+    nobody = fn.col("life.began").isNull() & (horizon - since > grace)
+    missed = fn.array_contains(fn.col("life.missed"), fn.col("birth"))
+    queued = what == "queue"
+    told_on = stopped.isNotNull() | (
+        alive - since > fn.when(what == "request", grace).otherwise(sla)
+    )
+    overtaken = frontier - ready > options.overtaken_ms * 1000
+    waits = ~fn.col("lent") & (horizon - ready > options.queue_sla_ms * 1000)
+    said = fn.concat
+    return (
+        fn.when(nobody, _say("unknown", said(who, fn.lit(" never told anything of that time"))))
+        .when(missed, _say("unknown", said(who, fn.lit(" could not write down everything"))))
+        .when(
+            queued & died,
+            _say("unknown", said(who, fn.lit(" died, and it was not seen since"))),
+        )
+        .when(
+            queued & overtaken,
+            _say("lost", fn.lit("much younger ones of its queue were handed out")),
+        )
+        .when(queued & waits, _say("late", fn.lit("it still waits in its queue")))
+        .when(queued, fn.lit(None))
+        .when(
+            told_on & (what == "arrive"),
+            _say("lost", said(fn.lit("it did not come to "), who)),
+        )
+        .when(told_on & (what == "request"), _say("lost", fn.lit("nobody answered")))
+        .when(told_on, _say("unknown", said(who, fn.lit(" had it and does not tell of it"))))
+        .when(died, _say("unknown", said(who, fn.lit(" died before it told"))))
+        .otherwise(fn.lit(None))
+    )
+
+
+def _say(verdict: str, reason: Column) -> Column:
+    return fn.struct(fn.lit(verdict).alias("verdict"), reason.alias("reason"))
+
+
+_PLACED = "struct('{verdict}' as verdict, {reason} as reason, h.node as node, h.at + h.shift as at)"
+
+
+def _first(kinds: str, condition: str, verdict: str, reason: str) -> Column:
+    """A verdict from the first hop that something is true of, or null."""
+    hops = f"filter(hops, h -> h.kind in ({kinds}) and {condition})"
+    made = _PLACED.format(verdict=verdict, reason=reason)
+    return fn.expr(f"try_element_at(transform({hops}, h -> {made}), 1)")
+
+
+def _dropped() -> Column:
+    """Dropped, though somebody wanted it, and nobody else gave it to the same receiver."""
+    elsewhere = "exists(hops, o -> o.kind = 'sent' and o.n > 0 and o.target = h.target)"
+    missed = f"coalesce(h.reason, '') != 'nobody' and not {elsewhere}"
+    reason = "concat('dropped: ', coalesce(h.reason, 'no reason'))"
+    return _first("'dropped'", missed, "lost", reason)
+
+
+def _twice() -> Column:
+    """A node gave to sessions what it had given them before; a group was done a second time."""
+    order = "struct({0}.at + {0}.shift, {0}.node, {0}.boot, {0}.serial)"
+    earlier = f"{order.format('o')} < {order.format('h')}"
+    same = f"o.kind = h.kind and o.node = h.node and o.target = h.target and o.n > 0 and {earlier}"
+    passed = _first(
+        "'sent', 'published'",
+        f"h.n > 0 and exists(hops, o -> {same})",
+        "duplicated",
+        "concat('twice at ', h.node)",
+    )
+    again = f"o.kind = 'acked' and o.group_name = h.group_name and {earlier}"
+    done = _first(
+        "'acked'",
+        f"exists(hops, o -> {again})",
+        "duplicated",
+        "concat('done twice by ', h.group_name)",
+    )
+    return fn.when(fn.col("family") == "queue", done).otherwise(passed)
+
+
+def _late(sla_us: int, queue_sla_us: int) -> Column:
+    took = fn.col("delivered") - fn.col("born")
+    reason = fn.concat(
+        fn.lit("took "), fn.round(took / 1000).cast("long").cast("string"), fn.lit(" ms")
+    )
+    last = fn.expr("element_at(hops, -1)")
+    late = fn.struct(
+        fn.lit("late").alias("verdict"),
+        reason.alias("reason"),
+        last["node"].alias("node"),
+        (last["at"] + last["shift"]).alias("at"),
+    )
+    waited = _first(
+        "'lent'",
+        f"coalesce(h.attempt, 1) = 1 and h.at + h.shift - ready > {queue_sla_us}",
+        "late",
+        "concat('waited ', cast((h.at + h.shift - ready) div 1000 as string), ' ms')",
+    )
+    return fn.when(fn.col("family") == "queue", waited).when(took > sla_us, late)

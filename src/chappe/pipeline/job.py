@@ -1,0 +1,117 @@
+"""The job: takes what is new, and makes anew what that touches.
+
+A run has a number and a plan: the ledger's rows. Each table that a run makes is committed with that
+number, in one order; a run that was interrupted is done again from its plan, and passes over the
+tables that have it. So a crash anywhere and another start give the same tables, and a run that
+finds nothing new changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from chappe.clock import SystemClock
+from chappe.pipeline import bronze
+from chappe.pipeline.making import ROWS_PER_TASK, Making
+from chappe.pipeline.options import Options
+from chappe.pipeline.table import Table
+
+Progress = Callable[[str, float], None]
+
+
+class Counts(NamedTuple):
+    """What a run did; `files` is 0 when there was nothing new."""
+
+    run: int
+    files: int
+    events: int
+    quarantined: int
+    hours: int
+    paths: int
+
+
+def run(
+    spark: SparkSession,
+    events: Collection[Path],
+    tables: Path,
+    options: Options | None = None,
+    progress: Progress = lambda _stage, _seconds: None,
+) -> Counts:
+    """Finish what was begun, then take all that is new; says what the latter was."""
+    finish(spark, tables, options, progress)
+    return take(spark, bronze.found(events), tables, options, progress)
+
+
+def finish(
+    spark: SparkSession,
+    tables: Path,
+    options: Options | None = None,
+    progress: Progress = lambda _stage, _seconds: None,
+) -> None:
+    """Finish the last run, if it was interrupted."""
+    plan = bronze.Ledger(tables).planned()
+    if any(Table(tables, name).run() < plan.run for name in Making.ORDER):
+        _carry_out(spark, plan, tables, options or Options(), progress)
+
+
+def take(
+    spark: SparkSession,
+    files: Iterable[Path],
+    tables: Path,
+    options: Options | None = None,
+    progress: Progress = lambda _stage, _seconds: None,
+) -> Counts:
+    """Take those of the files that no run took."""
+    plan = bronze.Ledger(tables).plan(files)
+    if plan is None:
+        return Counts(0, 0, 0, 0, 0, 0)
+    return _carry_out(spark, plan, tables, options or Options(), progress)
+
+
+def _carry_out(
+    spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options, progress: Progress
+) -> Counts:
+    clock = SystemClock()
+    written = {}
+    with _settings(spark, plan.rows):
+        begun = clock.monotonic()
+        making = Making(spark, plan, tables, options)
+        progress("plan", clock.monotonic() - begun)
+        for name in making.ORDER:
+            begun = clock.monotonic()
+            written[name] = making.make(name)
+            progress(name, clock.monotonic() - begun)
+    return Counts(
+        run=plan.run,
+        files=len(plan.files),
+        events=plan.rows,
+        quarantined=written["quarantine"],
+        hours=len(making.hours),
+        paths=written["paths"],
+    )
+
+
+@contextmanager
+def _settings(spark: SparkSession, rows: int) -> Iterator[None]:
+    """What runs need of a session, whoever's it is; as it was afterwards."""
+    wanted = {
+        # Sorting keeps the order of what is collected, and spills where hashing would not.
+        "spark.sql.execution.useObjectHashAggregateExec": "false",
+        "spark.sql.shuffle.partitions": str(max(2, min(200, rows // ROWS_PER_TASK))),
+    }
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

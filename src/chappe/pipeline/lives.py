@@ -1,0 +1,43 @@
+"""Lives of nodes: until when each process told everything, and whether it ended in order.
+
+A node says that all before is written down (`node_alive`), and that it stops. What a process did
+between its last such word and its end nobody knows.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as fn
+
+from chappe.pipeline.options import Options
+
+
+def told(events: DataFrame) -> DataFrame:
+    """What each process told of itself, by hour; events have `shift`."""
+    kind = fn.col("kind")
+    time = fn.col("at") + fn.col("shift")
+    words = events.where(kind.isin("node_started", "node_alive", "node_stopped", "missed"))
+    return words.groupBy("hour", "node", "boot").agg(
+        fn.min(fn.col("boot") + fn.col("shift")).alias("began"),
+        fn.max(fn.when(kind != "missed", time)).alias("alive"),
+        fn.max(fn.when(kind == "node_stopped", time)).alias("stopped"),
+        fn.sum(fn.when(kind == "missed", fn.coalesce("n", fn.lit(1))).otherwise(0)).alias("missed"),
+    )
+
+
+def known(lives: DataFrame, options: Options) -> DataFrame:
+    """One row for each process: `died` when it ended without a word, `missed` the hours of which
+    it did not tell everything, `horizon` until when anybody told anything."""
+    each = lives.groupBy("node", "boot").agg(
+        fn.min("began").alias("began"),
+        fn.max("alive").alias("alive"),
+        fn.max("stopped").alias("stopped"),
+        fn.collect_set(fn.when(fn.col("missed") > 0, fn.col("hour"))).alias("missed"),
+    )
+    horizon = lives.agg(fn.max("alive").alias("horizon"))
+    by_node = Window.partitionBy("node").orderBy("boot")
+    later = fn.lead("began").over(by_node).isNotNull()
+    silent = fn.col("horizon") - fn.col("alive") > options.grace_ms * 1000
+    return each.crossJoin(fn.broadcast(horizon)).withColumn(
+        "died", fn.col("stopped").isNull() & (later | fn.coalesce(silent, fn.lit(False)))
+    )

@@ -1,0 +1,215 @@
+"""How each table follows from new rows and the tables before it, and which hours that touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from chappe.pipeline import audit, bronze, clocks, links, lives, paths, queues, sessions, silver
+from chappe.pipeline.clocks import Offset, hour_name, hour_us, hours_after
+from chappe.pipeline.delivery import delivery
+from chappe.pipeline.latency import latency
+from chappe.pipeline.options import Options
+from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
+from chappe.pipeline.steps import counted
+from chappe.pipeline.table import Table
+
+# A task sorts about so many rows: small enough for a heap of 1 GB, large enough to be worth a file.
+ROWS_PER_TASK = 400_000
+
+
+class Made(NamedTuple):
+    """What a table gets, and the hours that it replaces; None: it is added."""
+
+    rows: DataFrame | pa.Table
+    replacing: Iterable[str] | None
+
+
+class Making:
+    """Makes the tables of one run; each is made from bronze and from those before it in ORDER."""
+
+    ORDER = (
+        "quarantine",
+        "events",
+        "clocks",
+        "paths",
+        "open",
+        "steps",
+        "latency",
+        "delivery",
+        "links",
+        "flows",
+        "queues",
+        "lives",
+        "stays",
+        "sessions",
+        "audit",
+    )
+
+    def __init__(
+        self, spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._options = options
+        self._tables = {name: Table(tables, name) for name in self.ORDER}
+        self._rows = silver.checked(bronze.frame(spark, plan.files))
+        self._makers: dict[str, Callable[[], Made]] = {
+            "quarantine": self._quarantine,
+            "events": self._events,
+            "clocks": self._clocks,
+            "paths": self._paths,
+            "open": self._open,
+            "steps": self._steps,
+            "latency": self._latency,
+            "delivery": self._delivery,
+            "links": self._links,
+            "flows": self._flows,
+            "queues": self._queues,
+            "lives": self._lives,
+            "stays": self._stays,
+            "sessions": self._sessions,
+            "audit": self._audit,
+        }
+        self._touch()
+
+    @property
+    def hours(self) -> set[str]:
+        """All hours that the run makes anew."""
+        return self._path_hours | self._event_hours
+
+    def make(self, name: str) -> int:
+        """Make a table unless it has this run already; says how many rows were written."""
+        table = self._tables[name]
+        if table.run() >= self._plan.run:
+            return 0
+        rows, replacing = self._makers[name]()
+        if isinstance(rows, pa.Table):
+            return table.put(rows, self._plan.run, replacing)
+        return table.write(rows, self._plan.run, replacing)
+
+    def _touch(self) -> None:
+        """Find the birth hours that new rows are of, and those that follow from them."""
+        good = self._rows.where("problem is null")
+        message = fn.col("kind").isin(*silver.MESSAGE_KINDS) & (
+            fn.col("message").isNotNull() | fn.col("label").isNotNull()
+        )
+        beat = fn.col("kind") == "link"
+        sort = fn.when(message, "message").when(beat, "beat").otherwise("event")
+        found = good.select("hour", sort.alias("sort")).distinct().collect()
+        by_sort: dict[str, set[str]] = {"message": set(), "beat": set(), "event": set()}
+        for row in found:
+            by_sort[row["sort"]].add(row["hour"])
+        self._event_hours = by_sort["event"] | by_sort["beat"]
+        # What beats say of an hour is used in the next, too; messages of any hour may have been
+        # there then.
+        self._clock_hours = hours_after(by_sort["beat"], 1)
+        self._path_hours = set(by_sort["message"])
+        for hour in self._clock_hours:
+            begin = hour_us(hour)
+            self._path_hours |= self._tables["paths"].hours_within(
+                "first_at", "last_at", begin, begin + silver.HOUR_US
+            )
+
+    def _table(self, name: str, hours: Iterable[str] | None = None) -> DataFrame:
+        return self._tables[name].frame(self._spark, hours)
+
+    def _quarantine(self) -> Made:
+        return Made(silver.quarantined(self._rows), None)
+
+    def _events(self) -> Made:
+        before = self._table("events", self._event_hours)
+        rows = before.unionByName(silver.of_nobody(self._rows))
+        return Made(silver.once(rows).sortWithinPartitions("hour", "kind", "at"), self._event_hours)
+
+    def _clocks(self) -> Made:
+        events = self._table("events", _and_before(self._clock_hours))
+        found = clocks.offsets(events).collect()
+        offsets = [Offset(row["node"], row["peer"], row["window"], row["ahead"]) for row in found]
+        shifts = [shift._asdict() for shift in clocks.solve(offsets, self._clock_hours)]
+        rows = pa.Table.from_pylist(shifts, schema=arrow_schema(TABLES["clocks"]))
+        return Made(rows, self._clock_hours)
+
+    def _paths(self) -> Made:
+        before = paths.scattered(self._table("paths", self._path_hours))
+        new = silver.of_messages(self._rows).select("hour", *EVENT.names)
+        rows = new.unionByName(before, allowMissingColumns=True)
+        hours = max(1, len(self._path_hours))
+        pieces = max(1, min(64, round(self._plan.rows / hours / ROWS_PER_TASK)))
+        gathered = paths.gather(
+            clocks.correct(rows, self._table("clocks")),
+            self._options,
+            pieces=pieces,
+            partitions=max(2, min(2000, hours * pieces, self._plan.rows // 50_000)),
+        )
+        return Made(gathered, self._path_hours)
+
+    def _open(self) -> Made:
+        return Made(self._table("paths", self._path_hours).where("open"), self._path_hours)
+
+    def _steps(self) -> Made:
+        return Made(counted(self._table("paths", self._path_hours)), self._path_hours)
+
+    def _latency(self) -> Made:
+        return Made(latency(self._table("steps", self._path_hours)), self._path_hours)
+
+    def _delivery(self) -> Made:
+        made = delivery(self._table("paths", self._path_hours), self._options)
+        return Made(made, self._path_hours)
+
+    def _links(self) -> Made:
+        hours = self._path_hours | hours_after(self._event_hours, 1)
+        made = links.links(self._table("steps", hours), self._table("events", _and_before(hours)))
+        return Made(made.where(fn.col("hour").isin(*sorted(hours))), hours)
+
+    def _flows(self) -> Made:
+        return Made(queues.flows(self._table("paths", self._path_hours)), self._path_hours)
+
+    def _queues(self) -> Made:
+        flows = self._table("flows")
+        first = self._table("flows", self._path_hours).agg(fn.min("window")).collect()[0][0]
+        if first is None:
+            return Made(self._spark.createDataFrame([], TABLES["queues"]), None)
+        since = first - first % silver.HOUR_US
+        return Made(queues.queues(flows, since), self._tables["queues"].hours_from(since))
+
+    def _lives(self) -> Made:
+        hours = self._event_hours | (self._clock_hours & self._tables["events"].hours())
+        events = clocks.correct(self._table("events", hours), self._table("clocks", None))
+        return Made(lives.told(events), hours)
+
+    def _stays(self) -> Made:
+        return Made(sessions.stays(self._table("events", self._event_hours)), self._event_hours)
+
+    def _sessions(self) -> Made:
+        """From an hour before what is new: a node that died is found out a while afterwards."""
+        if not self._event_hours:
+            return Made(self._spark.createDataFrame([], TABLES["sessions"]), None)
+        hours = hours_after(self._event_hours, 1)
+        turnover = sessions.turnover(self._table("events", _and_before(hours)), self._options)
+        turnover = turnover.where(fn.col("hour").isin(*sorted(hours)))
+        kept = self._table("sessions").where(~fn.col("hour").isin(*sorted(hours)))
+        every = turnover.unionByName(kept, allowMissingColumns=True)
+        cuts = sessions.cut_off(self._table("stays"), self._known())
+        since = hour_us(min(hours)) - silver.HOUR_US
+        made = sessions.sessions(every, cuts, since)
+        return Made(made, self._tables["sessions"].hours_from(since))
+
+    def _known(self) -> DataFrame:
+        return lives.known(self._table("lives"), self._options)
+
+    def _audit(self) -> Made:
+        settled = audit.settled(self._table("paths", self._path_hours), self._options)
+        frontiers = queues.frontiers(self._table("flows"))
+        unsettled = audit.unsettled(self._table("open"), self._known(), frontiers, self._options)
+        return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
+
+
+def _and_before(hours: Iterable[str]) -> set[str]:
+    """These hours and the one before each."""
+    return {hour_name(hour_us(hour) - n * silver.HOUR_US) for hour in hours for n in (0, 1)}

@@ -1,0 +1,84 @@
+"""Sessions: who is online, who comes, goes and comes back, and how long they stay."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as fn
+
+from chappe.pipeline.options import Options
+from chappe.pipeline.silver import hour_of, window_of
+from chappe.pipeline.sketch import bucket_of, gathered, percentile
+
+_KEYS = ["hour", "app", "edge", "window"]
+_PLACE = ["app", "edge", "window"]
+
+
+def stays(events: DataFrame) -> DataFrame:
+    """How many sessions each process opened and closed in an hour: those of one that died are
+    closed with it, though nobody told."""
+    kind = fn.col("kind")
+    of_sessions = events.where(kind.isin("session_opened", "session_closed"))
+    return of_sessions.groupBy("hour", "app", "edge", "node", "boot").agg(
+        fn.sum((kind == "session_opened").cast("long")).alias("opened"),
+        fn.sum((kind == "session_closed").cast("long")).alias("closed"),
+    )
+
+
+def turnover(events: DataFrame, options: Options) -> DataFrame:
+    """Comings and goings by minute; of events also those of the hour before, after which somebody
+    may be back."""
+    kind = fn.col("kind")
+    rows = events.where(kind.isin("session_opened", "session_closed"))
+    order = Window.partitionBy("app", "target").orderBy("at", "node", "boot", "serial")
+    left = fn.lag("kind").over(order) == "session_closed"
+    soon = fn.col("at") - fn.lag("at").over(order) <= options.reconnect_ms * 1000
+    rows = rows.withColumn("back", (kind == "session_opened") & left & soon).withColumn(
+        "window", window_of(fn.col("at"))
+    )
+    summed = rows.groupBy(*_KEYS).agg(
+        fn.sum((kind == "session_opened").cast("long")).alias("opened"),
+        fn.sum((kind == "session_closed").cast("long")).alias("closed"),
+        fn.sum(fn.coalesce("back", fn.lit(False)).cast("long")).alias("reconnects"),
+    )
+    ends = rows.where((kind == "session_closed") & fn.col("came").isNotNull())
+    lasted = ends.select(
+        *_KEYS, bucket_of(fn.col("at") - fn.col("came")).alias("bucket"), fn.lit(1).alias("count")
+    )
+    joined = summed.join(gathered(lasted, _KEYS), _KEYS, "left")
+    return joined.withColumns({"duration_p50": percentile(0.5), "duration_p99": percentile(0.99)})
+
+
+def cut_off(stays: DataFrame, known: DataFrame) -> DataFrame:
+    """How many sessions ended with the process that had them, at its last word."""
+    left = stays.groupBy("app", "edge", "node", "boot").agg(
+        (fn.sum("opened") - fn.sum("closed")).alias("cut")
+    )
+    ended = known.where(fn.col("died") | fn.col("stopped").isNotNull())
+    cuts = left.where("cut > 0").join(
+        fn.broadcast(ended.select("node", "boot", "alive")), ["node", "boot"]
+    )
+    return cuts.groupBy("app", "edge", window_of(fn.col("alive")).alias("window")).agg(
+        fn.sum("cut").alias("cut")
+    )
+
+
+def sessions(turnover: DataFrame, cuts: DataFrame, since_us: int) -> DataFrame:
+    """Rows by app, edge and minute from a time on, of turnover of all times."""
+    rows = turnover.select(
+        *_PLACE, "opened", "closed", "reconnects", "duration_p50", "duration_p99"
+    ).where("opened + closed > 0")
+    every = rows.join(cuts, _PLACE, "full").na.fill(0, ["opened", "closed", "reconnects", "cut"])
+    every = every.withColumn("change", fn.col("opened") - fn.col("closed") - fn.col("cut"))
+    old = every.where(fn.col("window") < since_us).groupBy("app", "edge")
+    begun = old.agg(fn.sum("change").alias("begun"))
+    upto = (
+        Window.partitionBy("app", "edge")
+        .orderBy("window")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    new = every.where(fn.col("window") >= since_us).join(begun, ["app", "edge"], "left")
+    online = fn.sum("change").over(upto) + fn.coalesce("begun", fn.lit(0))
+    new = new.withColumns({"hour": hour_of(fn.col("window")), "online": online})
+    gone = fn.col("closed") + fn.col("cut")
+    churn = fn.when(fn.col("online") + gone > 0, gone / (fn.col("online") + gone))
+    return new.withColumn("churn", churn)

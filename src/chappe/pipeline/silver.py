@@ -1,0 +1,116 @@
+"""Silver: rows that make sense, each with its birth hour; the others, with what is wrong."""
+
+from __future__ import annotations
+
+import functools
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from chappe.events.schema import COLUMNS, KINDS, VERSION
+from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS
+from chappe.pipeline.schema import EVENT, TABLES
+
+MINUTE_US = 60_000_000
+HOUR_US = 60 * MINUTE_US
+# Kinds that are of a message when they have an id; all others are of none.
+QUEUE_KINDS = (
+    "stored",
+    "cancelled",
+    "lent",
+    "acked",
+    "returned",
+    "died",
+    "replayed",
+    "purged",
+)
+MESSAGE_KINDS = (*QUEUE_KINDS, "sent", "published", "dropped", "asked", "answered")
+
+
+def checked(rows: DataFrame) -> DataFrame:
+    """Rows with `problem`, null where there is none, and `hour`."""
+    return rows.withColumn("problem", _problem()).withColumn("hour", hour_of(born_us()))
+
+
+def of_messages(rows: DataFrame) -> DataFrame:
+    """The good rows that belong to a message or a request."""
+    return rows.where(fn.col("problem").isNull() & _belongs())
+
+
+def of_nobody(rows: DataFrame) -> DataFrame:
+    """The good rows that belong to none, each once."""
+    good = rows.where(fn.col("problem").isNull() & ~_belongs())
+    return good.select("hour", *EVENT.names)
+
+
+def once(rows: DataFrame) -> DataFrame:
+    """Each event once, however often it was written down."""
+    return rows.dropDuplicates(["hour", "node", "boot", "serial"])
+
+
+def quarantined(rows: DataFrame) -> DataFrame:
+    """The rows that make no sense, as JSON, by the hour of their file's time if they have one."""
+    bad = rows.where(fn.col("problem").isNotNull())
+    row = fn.to_json(fn.struct(*EVENT.names)).alias("row")
+    hour = fn.coalesce("hour", fn.lit("none")).alias("hour")
+    return bad.select(hour, "problem", "file", row).select(*TABLES["quarantine"].names)
+
+
+def born_us() -> Column:
+    """When what a row belongs to began: a message with its id, a request when it was asked."""
+    shift = NODE_BITS + SEQUENCE_BITS
+    of_id = (fn.shiftright("message", shift) + EPOCH_MS) * 1000
+    asked = fn.when(fn.col("label").isNotNull(), fn.coalesce("came", "at")).otherwise(fn.col("at"))
+    return fn.when(fn.col("message").isNotNull() & _belongs(), of_id).otherwise(asked)
+
+
+def hour_of(us: Column) -> Column:
+    """The hour of a time, as tables are split by it."""
+    # By the number and not by the session's time zone: hours are UTC whoever reads.
+    day = fn.date_add(fn.lit("1970-01-01").cast("date"), fn.floor(us / (24 * HOUR_US)).cast("int"))
+    hour = fn.floor(us / HOUR_US) % 24
+    return fn.concat(day.cast("string"), fn.lit("T"), fn.lpad(hour.cast("string"), 2, "0"))
+
+
+def window_of(us: Column) -> Column:
+    """The begin of a time's minute."""
+    return (us - fn.pmod(us, fn.lit(MINUTE_US))).cast("long")
+
+
+def _belongs() -> Column:
+    has_id = fn.col("message").isNotNull() | fn.col("label").isNotNull()
+    return fn.col("kind").isin(*MESSAGE_KINDS) & has_id
+
+
+def _problem() -> Column:
+    """The first thing that is wrong with a row."""
+    # A row of a later version is read as far as it is known: columns are only ever added.
+    rules: list[tuple[Column, str]] = [
+        (fn.col(column.name).isNull(), f"{column.name}: missing")
+        for column in COLUMNS
+        if column.required
+    ]
+    rules += [
+        (fn.col("v") < 1, "v: not a version"),
+        ((fn.col("v") <= VERSION) & ~fn.col("kind").isin(*KINDS), "kind: unknown"),
+        (fn.col("at") < EPOCH_MS * 1000, "at: before any id was given"),
+        (fn.col("at") > (EPOCH_MS + (1 << 41)) * 1000, "at: beyond all ids"),
+        (fn.col("message") <= 0, "message: not an id"),
+        (~fn.col("share").between(0.0, 1.0) | (fn.col("share") <= 0), "share: not above 0 up to 1"),
+        (fn.col("kind").isin(*QUEUE_KINDS) & fn.col("message").isNull(), "message: missing"),
+        (fn.col("kind").isin("asked", "answered") & fn.col("label").isNull(), "label: missing"),
+        (
+            fn.col("kind").isin("lent", "acked") & fn.col("group_name").isNull(),
+            "group_name: missing",
+        ),
+        (
+            fn.col("kind").isin("link", "link_up", "link_down") & fn.col("peer").isNull(),
+            "peer: missing",
+        ),
+    ]
+    first = functools.reduce(
+        lambda before, rule: before.when(rule[0], rule[1]),
+        rules[1:],
+        fn.when(rules[0][0], rules[0][1]),
+    )
+    return first.otherwise(fn.lit(None))

@@ -1,0 +1,166 @@
+"""Tables: Parquet that Spark writes, made visible by one commit of Delta that needs no JVM.
+
+A run writes a table's files below `run=N/hour=H/`; until its commit nobody sees them, and a run
+that is done again writes them anew. The commit replaces whole hours, and carries the run's number:
+that is how a run that is done again knows which tables have it already.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructType
+
+from chappe.pipeline.schema import TABLES, arrow_schema
+
+_APP = "chappe"
+
+
+class Table:
+    """One table below the tables' directory."""
+
+    def __init__(self, tables: Path, name: str) -> None:
+        self.name = name
+        self.schema: StructType = TABLES[name]
+        self._root = (tables / name).absolute()
+
+    def run(self) -> int:
+        """The last run that this table has; 0 if it has none."""
+        delta = self._delta()
+        return 0 if delta is None else delta.transaction_version(_APP) or 0
+
+    def write(self, frame: DataFrame, run: int, replacing: Iterable[str] | None) -> int:
+        """Write what Spark computes and commit it in place of these hours; None: besides them.
+
+        Returns how many rows there were.
+        """
+        place = self._root / f"run={run}"
+        frame.select(*self.schema.names).write.mode("overwrite").partitionBy("hour").parquet(
+            str(place)
+        )
+        return self._commit(place, run, replacing)
+
+    def put(self, rows: pa.Table, run: int, replacing: Iterable[str] | None) -> int:
+        """The same for what is here already."""
+        place = self._root / f"run={run}"
+        shutil.rmtree(place, ignore_errors=True)
+        rows = rows.cast(arrow_schema(self.schema))
+        for hour in sorted(rows["hour"].unique().to_pylist()):
+            (place / f"hour={hour}").mkdir(parents=True)
+            part = rows.filter(pa.compute.equal(rows["hour"], hour)).drop_columns("hour")
+            pq.write_table(part, place / f"hour={hour}" / "part-0.parquet")
+        return self._commit(place, run, replacing)
+
+    def frame(self, spark: SparkSession, hours: Iterable[str] | None = None) -> DataFrame:
+        """What the table has of these hours, or all."""
+        files = self.files(hours)
+        if not files:
+            return spark.createDataFrame([], self.schema)
+        reader = spark.read.schema(self.schema).option("basePath", str(self._root))
+        return reader.parquet(*files).select(*self.schema.names)
+
+    def files(self, hours: Iterable[str] | None = None) -> list[str]:
+        """The files of these hours, or of all."""
+        delta = self._delta()
+        if delta is None:
+            return []
+        if hours is None:
+            return sorted(delta.file_uris())
+        wanted = sorted(hours)
+        return sorted(delta.file_uris([("hour", "in", wanted)])) if wanted else []
+
+    def hours(self) -> set[str]:
+        """The hours that the table has something of."""
+        delta = self._delta()
+        return set() if delta is None else {str(part["hour"]) for part in delta.partitions()}
+
+    def hours_from(self, us: int) -> set[str]:
+        """The hours that the table has something of and that begin at a time or later."""
+        first = datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H")
+        return {hour for hour in self.hours() if hour >= first}
+
+    def hours_within(self, column: str, upto: str, first: int, end: int) -> set[str]:
+        """Hours with a file whose values of two columns reach into a span of time."""
+        delta = self._delta()
+        if delta is None:
+            return set()
+        found = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+        return {
+            str(file["partition.hour"])
+            for file in found
+            if file[f"min.{column}"] < end and file[f"max.{upto}"] >= first
+        }
+
+    def _delta(self) -> DeltaTable | None:
+        return DeltaTable(self._root) if DeltaTable.is_deltatable(str(self._root)) else None
+
+    def _commit(self, place: Path, run: int, replacing: Iterable[str] | None) -> int:
+        schema = arrow_schema(self.schema)
+        delta = self._delta() or DeltaTable.create(
+            self._root, schema=schema, mode="ignore", partition_by="hour", name=self.name
+        )
+        files = sorted(place.glob("hour=*/*.parquet"))
+        counted = [_added(self._root, file, self.schema) for file in files]
+        hours = None if replacing is None else sorted(replacing)
+        delta.create_write_transaction(
+            [action for action, _rows in counted],
+            mode="overwrite" if hours else "append",
+            schema=schema,
+            partition_by="hour",
+            partition_filters=[("hour", "in", hours)] if hours else None,
+            commit_properties=CommitProperties(app_transactions=[Transaction(_APP, run)]),
+        )
+        return sum(rows for _action, rows in counted)
+
+
+def read(
+    tables: Path,
+    name: str,
+    columns: Sequence[str] | None = None,
+    filters: Any = None,
+) -> pa.Table:
+    """Read a table without Spark; where it is not there yet, an empty one."""
+    schema = arrow_schema(TABLES[name])
+    root = tables / name
+    if not DeltaTable.is_deltatable(str(root)):
+        empty = schema.empty_table()
+        return empty.select(list(columns)) if columns is not None else empty
+    wanted = list(columns) if columns is not None else schema.names
+    return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters)
+
+
+def _added(root: Path, file: Path, schema: StructType) -> tuple[AddAction, int]:
+    """What the log says of a file, with the least and the largest of its numbers: readers skip
+    whole files by them."""
+    footer = pq.read_metadata(file)
+    stats: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}}
+    wanted = {field.name for field in schema if isinstance(field.dataType, LongType)} | {"label"}
+    places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    for name in wanted & places.keys():
+        groups = [footer.row_group(i).column(places[name]) for i in range(footer.num_row_groups)]
+        found = [group.statistics for group in groups if group.statistics is not None]
+        bounds = [one for one in found if one.has_min_max]
+        if bounds:
+            stats["minValues"][name] = min(one.min for one in bounds)
+            stats["maxValues"][name] = max(one.max for one in bounds)
+    status = file.stat()
+    action = AddAction(
+        str(file.relative_to(root)),
+        status.st_size,
+        {"hour": unquote(file.parent.name.removeprefix("hour="))},
+        int(status.st_mtime * 1000),
+        True,
+        json.dumps(stats),
+    )
+    return action, footer.num_rows
