@@ -8,10 +8,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from chappe.cli import messages, queue, token
+from chappe.cli import events, messages, pipeline, queue, token
 from chappe.cli.cluster import cluster
+from chappe.cli.report import report
 from chappe.cli.serve import serve
 from chappe.cli.status import status
+from chappe.cli.trace import trace
 from chappe.errors import ChappeError, ConfigError
 
 app = typer.Typer(
@@ -22,6 +24,10 @@ app = typer.Typer(
 )
 for command in (serve, messages.send, messages.publish, messages.listen, status, cluster):
     app.command()(command)
+app.add_typer(events.app, name="events")
+app.add_typer(pipeline.app, name="pipeline")
+app.command()(trace)
+app.command()(report)
 app.add_typer(queue.app, name="queue")
 app.add_typer(token.app, name="token")
 

@@ -1,0 +1,34 @@
+"""What only the pipeline needs, and what is said where it is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chappe.errors import ConfigError
+
+Tables = Annotated[Path, typer.Option(help="The folder of tables that `chappe pipeline run` made.")]
+
+
+@contextmanager
+def extra() -> Iterator[None]:
+    """Import what is not installed everywhere; raises ConfigError that says how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        name = missing.name or ""
+        if name.partition(".")[0] == "chappe":
+            raise
+        raise ConfigError(
+            f"the pipeline needs the package {name}: pip install 'chappe[pipeline]'"
+        ) from None
+
+
+def check_tables(tables: Path) -> None:
+    """Raise ConfigError where no run has made a table yet."""
+    if not (tables / "paths" / "_delta_log").is_dir():
+        raise ConfigError(f"--tables: no tables in {tables}; `chappe pipeline run` makes them")

@@ -1,0 +1,79 @@
+"""`chappe trace`: one message's whole way, from the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from chappe.cli.options import Json, console, print_json
+from chappe.cli.pipeline.extra import Tables, check_tables, extra
+from chappe.cli.trace_tree import tree_of
+from chappe.errors import ChappeError
+from chappe.ids import snowflake_ms
+
+_ID_MAX = 2**63 - 1
+_PIPE_COLUMNS = 1000
+
+
+def trace(
+    message: Annotated[str, typer.Argument(help="A message's id, or a request's.")],
+    tables: Tables,
+    as_json: Json = False,
+) -> None:
+    """Show the way of one message: every hop with its time, and what the audit says of it."""
+    check_tables(tables)
+    paths, verdicts = _find(tables, message)
+    if not paths and not verdicts:
+        raise ChappeError(
+            f"{message}: no table tells of it; perhaps it was not recorded (events.share), "
+            "or `chappe pipeline run` has not taken its events yet"
+        )
+    if as_json:
+        print_json({"ok": True, "paths": paths, "audit": verdicts})
+        return
+    # Lines are broken for eyes only: who reads a pipe wants a hop on one line.
+    wide = console if console.is_terminal else Console(emoji=False, width=_PIPE_COLUMNS)
+    for path in paths:
+        told = [v for v in verdicts if v["app"] == path["app"]]
+        wide.print(tree_of(path, told))
+
+
+def _find(tables: Path, id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The paths and the verdicts of an id: of a message if it is a number, else by its label.
+
+    A number may be a label, too: a node that is alone labels requests so.
+    """
+    if id.isascii() and id.isdecimal() and int(id) <= _ID_MAX:
+        number = int(id)
+        found = _rows(tables, _hour_of(number), ("message", "=", number))
+        if found[0] or found[1]:
+            return found
+    _, _, last = id.rpartition(".")
+    if last.isascii() and last.isdecimal() and int(last) <= _ID_MAX:
+        found = _rows(tables, _hour_of(int(last)), ("label", "=", id))
+        if found[0] or found[1]:
+            return found
+    return _rows(tables, None, ("label", "=", id))
+
+
+def _rows(
+    tables: Path, hour: str | None, wanted: tuple[str, str, Any]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    with extra():
+        from chappe.pipeline.table import read  # noqa: PLC0415, slow, and seldom installed
+    within = [wanted] if hour is None else [("hour", "=", hour), wanted]
+    # The audit keeps what is not settled yet apart from all hours.
+    return (
+        read(tables, "paths", filters=within).to_pylist(),
+        read(tables, "audit", filters=[wanted]).to_pylist(),
+    )
+
+
+def _hour_of(id: int) -> str:
+    """The hour that a message is kept under: that of its id."""
+    with extra():
+        from chappe.pipeline.clocks import hour_name  # noqa: PLC0415, as above
+    return hour_name(snowflake_ms(id) * 1000)

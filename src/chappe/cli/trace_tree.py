@@ -1,0 +1,174 @@
+"""A message's way as a tree: each hop below the one that it came from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.text import Text
+from rich.tree import Tree
+
+Hop = dict[str, Any]
+
+_COLOURS: Final = {
+    "acked": "green",
+    "answered": "green",
+    "cancelled": "yellow",
+    "died": "bold red",
+    "dropped": "bold red",
+    "purged": "red",
+    "returned": "yellow",
+}
+_VERDICTS: Final = {"lost": "bold red", "duplicated": "yellow", "late": "yellow", "unknown": "red"}
+_TRAVELS: Final = ("sent", "published")
+
+
+def tree_of(path: dict[str, Any], verdicts: list[dict[str, Any]]) -> Tree:
+    """The tree of one message."""
+    tree = Tree(_head(path), guide_style="dim")
+    hops: list[Hop] = path["hops"] or []
+    if path["family"] == "queue":
+        _add_queued(tree, hops, path["born"])
+    else:
+        _add_travelled(tree, hops, path["born"])
+    for verdict in verdicts:
+        tree.add(_verdict(verdict))
+    if path["open"]:
+        tree.add(Text("not all of it is told yet", "dim"))
+    return tree
+
+
+def _head(path: dict[str, Any]) -> Text:
+    name = path["label"] or str(path["message"])
+    way = " → ".join(_plain(end) for end in (path["sender"], path["target"]) if end)
+    head = Text.assemble((_plain(name), "bold"), "  ", way, (f"  app {path['app']}", "dim"))
+    if path["born"] is not None:
+        head.append(f"\n{_clock(path['born'])}", "dim")
+        if path["ended"] is not None:
+            head.append(f"  {_span(path['ended'] - path['born'])} in all", "dim")
+    if path["share"] is not None and path["share"] < 1:
+        head.append(f"  one of {1 / path['share']:,.0f} that are recorded", "dim")
+    return head
+
+
+def _add_queued(tree: Tree, hops: list[Hop], born: int | None) -> None:
+    """What happened in the queue, then to each group by itself."""
+    groups: dict[str, Tree] = {}
+    for hop in hops:
+        name = hop["group_name"]
+        if name is None:
+            tree.add(_line(hop, born))
+            continue
+        if name not in groups:
+            groups[name] = tree.add(Text(f"group {_plain(name) or '(none)'}", "bold"))
+        groups[name].add(_line(hop, born))
+
+
+def _add_travelled(tree: Tree, hops: list[Hop], born: int | None) -> None:
+    """Each hop below the one that handed the message to its node.
+
+    Whatever does not follow from another begins at the top, so that every hop is shown once, also
+    where a word of a node is missing or two nodes say that each had it from the other.
+    """
+    children: dict[int | None, list[int]] = {}
+    for index in range(len(hops)):
+        children.setdefault(_parent(hops, index), []).append(index)
+    shown: set[int] = set()
+
+    def add(below: Tree, index: int) -> None:
+        shown.add(index)
+        hop = hops[index]
+        branch = below.add(_line(hop, born))
+        for child in children.get(index, ()):
+            if child not in shown:
+                add(branch, child)
+        for node in _silent(hops, hop):
+            branch.add(Text(f"{node}  tells nothing of it", "bold red"))
+
+    for index in [*children.get(None, ()), *range(len(hops))]:
+        if index not in shown:
+            add(tree, index)
+
+
+def _parent(hops: list[Hop], index: int) -> int | None:
+    hop = hops[index]
+    for other, before in enumerate(hops):
+        if other == index or before["kind"] not in _TRAVELS:
+            continue
+        if hop["came_from"] == before["node"] and hop["node"] in (before["went_to"] or ()):
+            return other
+        if hop["kind"] == "dropped" and hop["came_from"] is None and hop["node"] == before["node"]:
+            return other
+    if hop["kind"] == "answered":
+        return next((n for n, h in enumerate(hops) if h["kind"] == "asked"), None)
+    return None
+
+
+def _silent(hops: list[Hop], hop: Hop) -> list[str]:
+    """The nodes that were handed the message and say nothing of it."""
+    telling = {other["node"] for other in hops}
+    return [node for node in hop["went_to"] or () if node not in telling]
+
+
+def _line(hop: Hop, born: int | None) -> Text:
+    at = hop["at"] + (hop["shift"] or 0)
+    after = "" if born is None else f"{_signed(at - born):>12}  "
+    line = Text.assemble((after, "cyan"), (_plain(hop["node"]), "bold"), "  ")
+    line.append(hop["kind"], _COLOURS.get(hop["kind"], ""))
+    for word in _words(hop):
+        line.append(f"  {word}")
+    return line
+
+
+def _words(hop: Hop) -> list[str]:
+    words = []
+    if hop["kind"] in _TRAVELS and hop["n"]:
+        words.append(f"to {hop['n']:,} session{'s' if hop['n'] != 1 else ''}")
+    if hop["went_to"]:
+        words.append("on to " + ", ".join(map(_plain, hop["went_to"])))
+    if hop["attempt"] is not None:
+        words.append(f"attempt {hop['attempt']}")
+    if hop["session"]:
+        words.append(f"session {_plain(hop['session'])}")
+    if hop["due"] is not None:
+        words.append(f"due {_clock(hop['due'])}")
+    if hop["bytes"] is not None:
+        words.append(f"{hop['bytes']:,} B")
+    if hop["came"] is not None:
+        words.append(f"took {_span(hop['at'] - hop['came'])}")
+    if hop["reason"]:
+        words.append(f"({_plain(hop['reason'])})")
+    return words
+
+
+def _verdict(verdict: dict[str, Any]) -> Text:
+    line = Text("audit: ").append(verdict["verdict"], _VERDICTS.get(verdict["verdict"], "red"))
+    if verdict["reason"]:
+        line.append(f", {_plain(verdict['reason'])}")
+    if verdict["node"]:
+        line.append(f"; last seen on {_plain(verdict['node'])}")
+    if verdict["at"] is not None:
+        line.append(f" at {_clock(verdict['at'])}")
+    return line
+
+
+def _clock(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")
+
+
+def _signed(us: int) -> str:
+    return f"{'-' if us < 0 else '+'}{_span(abs(us))}"
+
+
+def _span(us: int) -> str:
+    """A time as people say it, to three digits."""
+    for unit, size in (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000)):
+        value = us / size
+        if value >= 1:
+            return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+    return f"{us} us"
+
+
+def _plain(text: str) -> str:
+    """A text of strangers' without what would command a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)

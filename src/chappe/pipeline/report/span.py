@@ -1,0 +1,63 @@
+"""The time that the tables are about, in steps that can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MINUTE_US: Final = 60_000_000
+# Steps that people count in; more of them than this are not seen on a screen.
+_STEPS_MIN: Final = (1, 5, 15, 60, 360, 1440, 10_080)
+_STEPS_MAX: Final = 360
+
+
+class Span:
+    """From the first minute that a table tells of to the last, in steps of some minutes."""
+
+    def __init__(self, windows: Iterable[int | None]) -> None:
+        known = [window for window in windows if window is not None]
+        self.first = min(known, default=0)
+        self.last = max(known, default=0)
+        minutes = (self.last - self.first) // MINUTE_US + 1
+        self.step_min = next(
+            (step for step in _STEPS_MIN if minutes <= step * _STEPS_MAX), _STEPS_MIN[-1]
+        )
+        self._step_us = self.step_min * MINUTE_US
+
+    @classmethod
+    def of(cls, *tables: pa.Table) -> Span:
+        """The span of all these tables together."""
+        bounds = [pc.min_max(table["window"]).as_py() for table in tables if table.num_rows]
+        return cls(bound for pair in bounds for bound in pair.values())
+
+    @property
+    def steps(self) -> list[int]:
+        """The begin of every step, also of those in which nothing was."""
+        first = self.first // self._step_us * self._step_us
+        return list(range(first, self.last + 1, self._step_us))
+
+    @property
+    def times(self) -> list[str]:
+        """The steps, as plots take them."""
+        return [clock(step) for step in self.steps]
+
+    def stepped(self, table: pa.Table) -> pa.Table:
+        """The table with `step` instead of `window`."""
+        whole = pc.multiply(pc.divide(table["window"], self._step_us), self._step_us)
+        return table.drop_columns("window").append_column("step", whole)
+
+    @property
+    def told(self) -> str:
+        """From when to when, for people."""
+        if not self.last:
+            return "no time at all"
+        return f"{clock(self.first)[:16]} to {clock(self.last + MINUTE_US)[:16]} UTC"
+
+
+def clock(us: int) -> str:
+    """A time of UTC."""
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,182 @@
+"""The session of Spark that a run uses: on this machine, on a cluster, or through Connect."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from chappe.errors import ChappeError, ConfigError
+
+# The oldest Java that Spark 4 runs on, and where Debian has it.
+JAVA_MIN: Final = 17
+JAVA_PACKAGE: Final = "openjdk-17-jre-headless"
+
+# Where Connect listens unless an address says otherwise.
+_CONNECT_PORT: Final = 15002
+# A Spark that is there takes a connection at once; its own client would try for minutes.
+_REACH_S: Final = 10.0
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
+
+
+class SparkUnreachable(ChappeError):
+    """No Spark answers where one was said to be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """Which Spark to use. Raises ConfigError for options that make no sense."""
+
+    # `local[N]`, `spark://host:port`, `yarn`, ...: whatever Spark calls a master.
+    master: str | None = None
+    # `sc://host:port`: a server of Spark Connect; no Java is needed here then.
+    remote: str | None = None
+    # Of the process that plans, and on this machine also computes: enough for ten million events.
+    memory: str = "2g"
+
+    def __post_init__(self) -> None:
+        if self.master and self.remote:
+            raise ConfigError("--master and --remote: only one of them says where Spark is")
+        if self.remote and not self.remote.startswith(("sc://", "local")):
+            raise ConfigError(f"--remote: {self.remote} does not start with sc://")
+        if not _MEMORY.fullmatch(self.memory):
+            raise ConfigError(f"--memory: {self.memory} is not a size such as 800m or 2g")
+
+    @property
+    def local(self) -> bool:
+        """Whether all of Spark is one process here."""
+        return not self.remote and (self.master or "local").startswith("local")
+
+
+@contextmanager
+def session(
+    options: SessionOptions,
+    progress: Callable[[str, float], None] = lambda _stage, _seconds: None,
+) -> Iterator[SparkSession]:
+    """A session that ends with the block; raises ConfigError without Java, SparkUnreachable."""
+    begun = time.monotonic()
+    needs_java = not (options.remote or "").startswith("sc://")
+    if needs_java:
+        check_java()
+    _check_reachable(options.remote or options.master or "")
+    # Workers of Spark must be the Python that everything is installed in.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    try:
+        spark = _builder(options).getOrCreate()
+    except PySparkException as error:
+        raise SparkUnreachable(f"Spark did not start: {_first_line(error)}") from error
+    progress("start of Spark", time.monotonic() - begun)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _builder(options: SessionOptions) -> SparkSession.Builder:
+    builder = SparkSession.builder.appName("chappe pipeline")
+    for name, value in _settings(options).items():
+        builder = builder.config(name, value)
+    if options.remote:
+        return builder.remote(options.remote)
+    return builder.master(options.master or "local[*]")
+
+
+def _settings(options: SessionOptions) -> dict[str, str]:
+    """What a session is told; a server of Connect has settings of its own for the rest."""
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    if options.remote:
+        return settings
+    settings |= {
+        "spark.driver.memory": options.memory,
+        # A run tells its progress itself, and needs no port.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if "SPARK_CONF_DIR" not in os.environ:
+        # Unless somebody has settings of their own, Spark says what went wrong and nothing else.
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOGGING}"
+    if options.local:
+        # Nobody else has to reach it, and the machine's own name may lead nowhere.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
+
+
+def check_java() -> int:
+    """Which Java is there; raises ConfigError that says how to get one that Spark runs on."""
+    java = _find_java()
+    if java is None:
+        raise ConfigError(_please("Spark needs Java, and there is none"))
+    try:
+        told = subprocess.run(  # noqa: S603, the one that Spark itself would start
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(_please(f"Spark needs Java, and {java} does not run ({error})")) from None
+    found = _VERSION.search(told.stderr + told.stdout)
+    if told.returncode != 0 or found is None:
+        raise ConfigError(_please(f"Spark needs Java, and {java} does not tell its version"))
+    version = int(found[1])
+    if version < JAVA_MIN:
+        raise ConfigError(_please(f"Spark needs Java {JAVA_MIN}, and {java} is Java {version}"))
+    return version
+
+
+def _find_java() -> str | None:
+    """The Java that Spark starts: that of JAVA_HOME, else the first on the path."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else shutil.which("java")
+
+
+def _please(problem: str) -> str:
+    return (
+        f"{problem}: install Java {JAVA_MIN} or newer "
+        f"(Debian: apt-get install {JAVA_PACKAGE}) or set JAVA_HOME; --remote needs none here"
+    )
+
+
+def _check_reachable(url: str) -> None:
+    """Raise SparkUnreachable if nobody listens there; of several masters one is enough."""
+    if not url.startswith(("sc://", "spark://")):
+        return
+    problems = []
+    for place in urlsplit(url).netloc.split(","):
+        host, port = _host_and_port(url, place)
+        try:
+            socket.create_connection((host, port), _REACH_S).close()
+        except OSError as error:
+            problems.append(f"{host}:{port} ({error})")
+        else:
+            return
+    raise SparkUnreachable(f"no Spark answers at {', '.join(problems)}")
+
+
+def _host_and_port(url: str, place: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{place}")
+    default = _CONNECT_PORT if url.startswith("sc://") else 7077
+    try:
+        host, port = parts.hostname, parts.port or default
+    except ValueError:
+        host = None
+    if not host:
+        raise ConfigError(f"{url}: this is not the address of a Spark")
+    return host, port
+
+
+def _first_line(error: PySparkException) -> str:
+    return str(error).strip().partition("\n")[0]

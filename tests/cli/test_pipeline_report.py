@@ -1,0 +1,180 @@
+"""`chappe report`: one page, made of tables alone, that needs no network."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.cli.pipeline_tables import BORN, MINUTE, hop, path, put, put_day, snowflake
+from tests.cli.process import run_here
+
+SECTIONS = ("delivery", "latency", "queues", "sessions", "links", "audit")
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: scripts are not text, and entities are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._open.append(tag)
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and tag == self._open[-1]:
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.scripts[-1] += data
+        else:
+            self.text += data + " "
+
+
+def report(tables: Path, tmp_path: Path) -> Page:
+    out = tmp_path / "report.html"
+    done = run_here("report", "--tables", str(tables), "--out", str(out))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(out) in done.stdout.replace("\n", "")
+    assert [found.name for found in tmp_path.glob("report.html*")] == ["report.html"]
+    return Page(out.read_text())
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    folder = tmp_path_factory.mktemp("day")
+    put_day(folder / "tables")
+    return report(folder / "tables", folder)
+
+
+def test_every_section_has_plots(day: Page) -> None:
+    places = [attrs.get("id") or "" for tag, attrs in day.tags if tag in ("section", "div")]
+    for name in SECTIONS:
+        assert name in places
+        assert f"{name}-0" in places
+    assert "Nothing of this was recorded" not in day.text
+
+
+def test_the_figures_at_a_glance_are_those_of_the_tables(day: Page) -> None:
+    text = re.sub(r"\s+", " ", day.text)
+    # 90 minutes, 12 apps, 1000 messages each of which one in a hundred is recorded
+    assert "108,000,000 messages" in text
+    assert "99.9 % arrived in time" in text
+    # A bucket's middle: 1.02 to the power of 349, in microseconds.
+    assert "1 ms median delivery" in text
+    assert "1 ms 99 of 100 within" in text
+    assert "1 lost 1 duplicated 1 late 1 unknown" in text
+    assert "180 dead letters" in text
+    assert "378 sessions at most" in text
+    assert "2026-03-01 10:00 to 2026-03-01 11:30 UTC" in text
+
+
+def test_nothing_is_fetched_from_anywhere(day: Page) -> None:
+    for tag, attrs in day.tags:
+        assert tag not in ("link", "img", "iframe")
+        assert "src" not in attrs, tag
+        assert tag != "a" or (attrs["href"] or "").startswith("#")
+    (policy,) = (a["content"] for t, a in day.tags if t == "meta" and "http-equiv" in a)
+    assert (policy or "").startswith("default-src 'none'")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no engine for scripts here")
+def test_the_scripts_are_whole(day: Page, tmp_path: Path) -> None:
+    scripts = [script for script in day.scripts if "Plotly.newPlot" in script]
+    assert len(scripts) >= 10
+    for n, script in enumerate(scripts):
+        file = tmp_path / f"{n}.js"
+        file.write_text(script)
+        done = subprocess.run(
+            ["node", "--check", file], capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_names_of_strangers_stay_names(tmp_path: Path) -> None:
+    name = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    tables = tmp_path / "tables"
+    put(tables, "paths", path(snowflake(), "queue", hop("stored", "one", 1), target=name))
+    queue = {"app": "main", "queue": name, "window": BORN, "stored": 1, "acked": 0, "lag": 1}
+    put(tables, "queues", queue)
+    beat = {"node": name, "peer": "two", "window": BORN, "handed": 1, "arrived": 1}
+    put(tables, "links", beat)
+    lost = {"family": name, "verdict": "lost", "reason": name, "target": name, "born": BORN}
+    put(tables, "audit", lost | {"app": "main", "message": 1})
+    page = report(tables, tmp_path)
+    assert all("alert(1)" not in s or "Plotly.newPlot" in s for s in page.scripts)
+    assert "img" not in [tag for tag, _attrs in page.tags]
+    assert name in page.text
+    # What a plot would take for a tag is not one.
+    for script in page.scripts:
+        if "Plotly.newPlot" in script:
+            assert "\\u003cimg" not in script
+            assert "<img" not in script
+
+
+def test_a_percentile_is_of_all_rows_together(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    put(tables, "paths", path(snowflake(), "topic", hop("published", "one", 1)))
+    common = {"app": "a", "family": "topic", "hop": "delivery", "role": "whole"}
+    fast = {"window": BORN, "count": 50, "buckets": [{"bucket": 0, "count": 50}]}
+    slow = {"window": BORN + MINUTE, "count": 51, "buckets": [{"bucket": 698, "count": 51}]}
+    put(tables, "latency", common | fast, common | slow)
+    text = re.sub(r"\s+", " ", report(tables, tmp_path).text)
+    # Half of all are within a second, though half of the minutes were fast.
+    assert "1.01e+03 ms median delivery" in text
+
+
+def test_a_share_is_never_rounded_up(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    put(tables, "paths", path(snowflake(), "topic", hop("published", "one", 1)))
+    row = {"app": "a", "family": "topic", "window": BORN, "scaled": 1e6}
+    put(tables, "delivery", row | {"messages": 10**6, "delivered": 10**6, "in_time": 10**6 - 1})
+    text = re.sub(r"\s+", " ", report(tables, tmp_path).text)
+    assert "99.999 % arrived in time" in text
+
+
+def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    put(tables, "paths", path(snowflake(), "other", hop("dropped", "one", 1)))
+    page = report(tables, tmp_path)
+    assert page.text.count("Nothing of this was recorded") == len(SECTIONS)
+
+
+def test_a_machine_is_told_where_the_page_is(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    put(tables, "paths", path(snowflake(), "other", hop("dropped", "one", 1)))
+    out = tmp_path / "page.html"
+    done = run_here("report", "--tables", str(tables), "--out", str(out), "--json")
+    told = json.loads(done.stdout)
+    assert told == {"ok": True, "out": str(out), "bytes": out.stat().st_size}
+
+
+def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
+    done = run_here("report", "--tables", str(tmp_path / "none"), "--out", str(tmp_path / "x"))
+    assert done.returncode == 2
+    assert "--tables: no tables in" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    put(tables, "paths", path(snowflake(), "other", hop("dropped", "one", 1)))
+    out = tmp_path / "nowhere" / "page.html"
+    done = run_here("report", "--tables", str(tables), "--out", str(out))
+    assert done.returncode == 2
+    assert "--out" in done.stderr

@@ -1,0 +1,141 @@
+"""`chappe trace`: the whole way of one message, as a tree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.pipeline_tables import BORN, hop, path, put, snowflake
+from tests.cli.process import run_here
+
+NEWS, JOB, LONE = snowflake(0, 1), snowflake(0, 2), snowflake(0, 3)
+REQUEST = f"n1.{snowflake(0, 4)}"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    put(
+        folder,
+        "paths",
+        path(
+            NEWS,
+            "topic",
+            hop(
+                "published", "one", 100, came=BORN, went_to=["two", "three", "four"], n=1, bytes=12
+            ),
+            # Its clock is two seconds behind.
+            hop(
+                "published",
+                "two",
+                1300 - 2_000_000,
+                came=BORN - 1_999_000,
+                shift=2_000_000,
+                came_from="one",
+                n=3,
+            ),
+            hop("published", "three", 1500, came_from="one", n=2),
+            hop("dropped", "three", 1700, reason="slow_consumer", n=1),
+            target="topic:news",
+            share=0.01,
+        ),
+        path(
+            JOB,
+            "queue",
+            hop("stored", "one", 2000, came=BORN),
+            hop("lent", "one", 3000, group_name="workers", attempt=1, session="s1"),
+            hop("lent", "one", 3500, group_name="audit", attempt=1),
+            hop("returned", "one", 9000, group_name="workers", attempt=1, reason="nack"),
+            hop("acked", "one", 9500, group_name="audit", attempt=1),
+            hop(
+                "died", "one", 65_000_000, group_name="workers", attempt=2, reason="attempts\x1b[2J"
+            ),
+            target="queue:jobs",
+            open=True,
+        ),
+        path(LONE, "send", hop("sent", "two", 5, came_from="one", n=1), target="user:bob"),
+        path(
+            None,
+            "request",
+            hop("asked", "one", 0),
+            hop("answered", "one", 4000, came=BORN, reason="unreachable"),
+            label=REQUEST,
+            target="service:billing",
+        ),
+        path(None, "other", hop("dropped", "one", 1), label="m0a0000165f2c3d4"),
+    )
+    verdict = {"app": "main", "family": "queue", "message": JOB, "born": BORN, "at": BORN + 9000}
+    put(
+        folder,
+        "audit",
+        verdict | {"hour": "open", "verdict": "lost", "reason": "tried too often", "node": "one"},
+    )
+    return folder
+
+
+def lines(tables: Path, id: int | str) -> list[str]:
+    done = run_here("trace", str(id), "--tables", str(tables))
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+def test_each_hop_is_below_the_one_it_came_from(tables: Path) -> None:
+    assert lines(tables, NEWS) == [
+        f"{NEWS}  user:alice → topic:news  app main",
+        "2026-03-01 10:00:00.000000 UTC  1.70 ms in all  one of 100 that are recorded",
+        "└──      +100 us  one  published  to 1 session  on to two, three, four  12 B  took 100 us",
+        "    ├──     +1.30 ms  two  published  to 3 sessions  took 300 us",
+        "    ├──     +1.50 ms  three  published  to 2 sessions",
+        "    │   └──     +1.70 ms  three  dropped  (slow_consumer)",
+        "    └── four  tells nothing of it",
+    ]
+
+
+def test_a_queue_s_groups_are_told_apart(tables: Path) -> None:
+    assert lines(tables, JOB) == [
+        f"{JOB}  user:alice → queue:jobs  app main",
+        "2026-03-01 10:00:00.000000 UTC  1.08 min in all",
+        "├──     +2.00 ms  one  stored  took 2.00 ms",
+        "├── group workers",
+        "│   ├──     +3.00 ms  one  lent  attempt 1  session s1",
+        "│   ├──     +9.00 ms  one  returned  attempt 1  (nack)",
+        "│   └──    +1.08 min  one  died  attempt 2  (attempts?[2J)",
+        "├── group audit",
+        "│   ├──     +3.50 ms  one  lent  attempt 1",
+        "│   └──     +9.50 ms  one  acked  attempt 1",
+        "├── audit: lost, tried too often; last seen on one at 2026-03-01 10:00:00.009000 UTC",
+        "└── not all of it is told yet",
+    ]
+
+
+def test_a_hop_whose_origin_told_nothing_is_shown_all_the_same(tables: Path) -> None:
+    assert lines(tables, LONE)[-1] == "└──        +5 us  two  sent  to 1 session"
+
+
+def test_a_request_is_found_by_its_label(tables: Path) -> None:
+    assert lines(tables, REQUEST)[2:] == [
+        "└──        +0 us  one  asked",
+        "    └──     +4.00 ms  one  answered  took 4.00 ms  (unreachable)",
+    ]
+
+
+def test_a_label_that_tells_no_time_is_found_too(tables: Path) -> None:
+    assert lines(tables, "m0a0000165f2c3d4")[-1] == "└──        +1 us  one  dropped"
+
+
+def test_a_machine_gets_all_that_is_known(tables: Path) -> None:
+    done = run_here("trace", str(JOB), "--tables", str(tables), "--json")
+    told = json.loads(done.stdout)
+    (way,) = told["paths"]
+    assert way["message"] == JOB
+    assert [one["kind"] for one in way["hops"]][:2] == ["stored", "lent"]
+    assert [verdict["verdict"] for verdict in told["audit"]] == ["lost"]
+
+
+@pytest.mark.parametrize("id", [str(snowflake(5, 9)), "nobody.77", "x", str(2**64), "١٢"])
+def test_an_id_that_no_table_has_is_an_error(tables: Path, id: str) -> None:
+    done = run_here("trace", id, "--tables", str(tables))
+    assert done.returncode == 1
+    assert "no table tells of it" in done.stderr.replace("\n", " ")
