@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +11,6 @@ from chappe.cli.options import Json, console, print_json
 from chappe.cli.pipeline.extra import extra
 from chappe.cli.pipeline.stages import Stages
 from chappe.errors import ConfigError, StorageError
-
-if TYPE_CHECKING:
-    from chappe.pipeline.options import Options
-    from chappe.pipeline.session import SessionOptions
 
 app = typer.Typer(help="Tables of what happened, made by Spark.", no_args_is_help=True)
 
@@ -71,8 +67,11 @@ def run(
     What was taken is not taken twice, and a run that was interrupted is finished first.
     """
     with extra():
-        from chappe.pipeline.options import Options  # noqa: PLC0415, Spark is slow to import
-        from chappe.pipeline.session import SessionOptions  # noqa: PLC0415
+        # Here and not above: Spark is not installed everywhere, and slow to import.
+        from chappe.pipeline.job import run as run_job  # noqa: PLC0415
+        from chappe.pipeline.options import Options  # noqa: PLC0415
+        from chappe.pipeline.session import SessionOptions, session  # noqa: PLC0415
+        from chappe.pipeline.stream import stream as stream_jobs  # noqa: PLC0415
     if once and not stream:
         raise ConfigError("--once: only with --stream; without it a run ends by itself")
     if every <= 0:
@@ -82,41 +81,18 @@ def run(
     _check_folders(events, tables)
     with Stages(shown=not as_json) as stages:
         _seal(events, stages)
-        if stream:
-            _stream(place, events, tables, options, None if once else every, stages)
-            return
-        counts = _run(place, events, tables, options, stages)
+        with session(place, stages.ended) as spark:
+            if stream:
+                interval_s = None if once else every
+                stream_jobs(
+                    spark, events, tables, options, interval_s=interval_s, progress=stages.ended
+                ).awaitTermination()
+                return
+            counts = run_job(spark, events, tables, options, stages.ended)._asdict()
     if as_json:
         print_json({"ok": True, **counts, "seconds": stages.seconds})
     else:
         _tell(counts, tables)
-
-
-def _run(
-    place: SessionOptions, events: list[Path], tables: Path, options: Options, stages: Stages
-) -> dict[str, int]:
-    from chappe.pipeline.job import run as run_job  # noqa: PLC0415, as above
-    from chappe.pipeline.session import session  # noqa: PLC0415
-
-    with session(place, stages.ended) as spark:
-        counts: dict[str, int] = run_job(spark, events, tables, options, stages.ended)._asdict()
-    return counts
-
-
-def _stream(
-    place: SessionOptions,
-    events: list[Path],
-    tables: Path,
-    options: Options,
-    interval_s: float | None,
-    stages: Stages,
-) -> None:
-    from chappe.pipeline.session import session  # noqa: PLC0415, as above
-    from chappe.pipeline.stream import stream  # noqa: PLC0415
-
-    with session(place, stages.ended) as spark:
-        query = stream(spark, events, tables, options, interval_s=interval_s, progress=stages.ended)
-        query.awaitTermination()
 
 
 def _seal(events: list[Path], stages: Stages) -> None:
