@@ -19,6 +19,7 @@ from benchmarks.chart import charts, draw
 from benchmarks.cluster import ClusterSpeed
 from benchmarks.depth import Depth
 from benchmarks.durability import Durability
+from benchmarks.events import EventCost
 from benchmarks.figure import Table
 from benchmarks.latency import Latency
 from benchmarks.load import Load, LoadError
@@ -43,6 +44,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     QueueSpeed(),
     Durability(),
     Depth(),
+    EventCost(),
 )
 
 

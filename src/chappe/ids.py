@@ -137,7 +137,10 @@ class Snowflake:
 
         Returns the wall time in milliseconds, as the clock tells it.
         """
-        now_ms = self._wall_ms()
+        return self.tick_at(self._wall_ms())
+
+    def tick_at(self, now_ms: int) -> int:
+        """Give ids of that time until the next tick: somebody has looked at the clock."""
         if now_ms - EPOCH_MS > self._reservation.now:
             # Without a disk or a descriptor to write with, ids go on from where they are.
             with suppress(Overload):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chappe.errors import Overload, RequestError
-from chappe.events.eventlog import CHUNK_EVENTS, INTERVAL_S, EventLog
+from chappe.events.eventlog import CHUNK_EVENTS, CHUNK_RUNS, INTERVAL_S, EventLog
 from chappe.events.record import AT, decode_chunks, rows_of
 
 
@@ -95,8 +95,10 @@ def test_a_node_with_nothing_to_tell_says_once_a_second_that_it_is_alive() -> No
 def test_much_at_once_is_written_before_the_interval_is_over() -> None:
     world = World()
     before = len(world.log.rows)
-    world.tell(CHUNK_EVENTS)
-    assert len(world.log.rows) - before >= CHUNK_EVENTS
+    world.tell(CHUNK_RUNS)
+    assert len(world.log.rows) - before >= CHUNK_RUNS
+    world.events.add(("user_came", CHUNK_EVENTS, {AT: world.now}, {}))
+    assert len(world.log.rows) - before >= CHUNK_RUNS + CHUNK_EVENTS
     world.ring()
     serials = [row["serial"] for row in world.log.rows]
     assert serials == list(range(1, len(serials) + 1))

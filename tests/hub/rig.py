@@ -33,6 +33,9 @@ class ManualClock:
     def wall_ms(self) -> int:
         return EPOCH_MS + int(self.now_s * 1000)
 
+    def wall_us(self) -> int:
+        return self.wall_ms() * 1000
+
     def monotonic(self) -> float:
         return self.now_s
 

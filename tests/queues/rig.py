@@ -70,6 +70,9 @@ class WallClock:
     def wall_ms(self) -> int:
         return WALL_MS + self.stepped_ms + round(self.loop.now * 1000)
 
+    def wall_us(self) -> int:
+        return self.wall_ms() * 1000
+
     def monotonic(self) -> float:
         raise AssertionError("queues take their time from the loop")
 

@@ -20,9 +20,10 @@ from chappe.events.schema import VERSION
 # How often what was gathered is written down: so much of what a node knew is lost when it is
 # killed.
 INTERVAL_S = 0.25
-# So many events are written down at once, however soon: what takes the loop longer than a
-# millisecond or two shows in the latency of messages.
-CHUNK_EVENTS = 4096
+# So many events, or runs of them, are written down at once, however soon: what takes the loop longer
+# than a millisecond or two shows in the latency of messages.
+CHUNK_EVENTS = 8192
+CHUNK_RUNS = 2048
 # How often a node with nothing to tell says that it is alive.
 ALIVE_S = 1.0
 
@@ -87,7 +88,7 @@ class EventLog:
         """Tell of events of one kind."""
         self._runs.append(run)
         self._count += run[1]
-        if self._count >= CHUNK_EVENTS:
+        if self._count >= CHUNK_EVENTS or len(self._runs) >= CHUNK_RUNS:
             self._write()
 
     def refuse(self, app: str, error: str) -> None:

@@ -8,6 +8,7 @@ recorded of every message, what becomes of all others of the share that is sampl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from chappe.events.eventlog import EventLog
@@ -49,10 +50,11 @@ class EventRecorder(CountingRecorder):
         self._add = log.add
         self._wall_us = wall_us
         self._sampling = Sampling(share) if share < 1 else None
+        # Asked about every message, hence without a way around.
+        self._choose: Callable[[Sequence[Message]], Sequence[Message]] | None = None
+        if self._sampling is not None:
+            self._choose = self._sampling.of
         self.came = wall_us()
-
-    def tick(self) -> None:
-        self.came = self._wall_us()
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.opened[edge] += 1
@@ -74,6 +76,8 @@ class EventRecorder(CountingRecorder):
         went_to: Sequence[str] = (),
     ) -> None:
         self.sends += len(messages)
+        if self._choose is not None and not (messages := self._choose(messages)):
+            return
         self._pass("sent", app, messages, receivers, came_from, went_to)
 
     def published(
@@ -86,6 +90,8 @@ class EventRecorder(CountingRecorder):
     ) -> None:
         self.publishes += len(messages)
         self.published_deliveries += len(messages) * receivers
+        if self._choose is not None and not (messages := self._choose(messages)):
+            return
         self._pass("published", app, messages, receivers, came_from, went_to)
 
     def forwarded(
@@ -97,6 +103,8 @@ class EventRecorder(CountingRecorder):
         *,
         promised: bool,
     ) -> None:
+        if self._choose is not None and not (messages := self._choose(messages)):
+            return
         self._pass("sent" if promised else "published", app, messages, 0, came_from, went_to)
 
     def _pass(
@@ -108,12 +116,7 @@ class EventRecorder(CountingRecorder):
         came_from: str,
         went_to: Sequence[str],
     ) -> None:
-        """Tell of messages to one address that left this node."""
-        sampling = self._sampling
-        if sampling is not None:
-            messages = sampling.of(messages)
-            if not messages:
-                return
+        """Tell of messages to one address that were chosen, and left this node."""
         first = messages[0]
         shared: dict[int, Any] = {
             AT: self._wall_us(),
@@ -122,8 +125,8 @@ class EventRecorder(CountingRecorder):
             CAME: self.came,
             N: receivers,
         }
-        if sampling is not None:
-            shared[SHARE] = sampling.share
+        if self._sampling is not None:
+            shared[SHARE] = self._sampling.share
         if came_from:
             shared[CAME_FROM] = came_from
         if went_to:
@@ -135,9 +138,13 @@ class EventRecorder(CountingRecorder):
             self._add((kind, 1, shared, _NONE))
             return
         each: dict[int, Sequence[Any]] = {}
-        _put_ids(messages, shared, each)
-        _put(SENDER, [message.sender for message in messages], shared, each)
-        _put(BYTES, [len(message.payload) for message in messages], shared, each)
+        if not came_from and _follow(messages):
+            shared[FOLLOWING] = first.id
+        else:
+            _put_ids(messages, shared, each)
+        senders, sizes = list(map(_SENDER, messages)), list(map(len, map(_PAYLOAD, messages)))
+        _put(SENDER, senders, shared, each)
+        _put(BYTES, sizes, shared, each)
         self._add((kind, count, shared, each))
 
     def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:
@@ -258,6 +265,15 @@ class EventRecorder(CountingRecorder):
 
 
 _NONE: dict[int, Sequence[Any]] = {}
+_SENDER, _PAYLOAD = attrgetter("sender"), attrgetter("payload")
+
+
+def _follow(messages: Sequence[Message]) -> bool:
+    """Whether messages of this node, whose ids grow, follow each other without a gap: seen from
+    three of them, since to look at all would cost as much as the rest of it."""
+    first, ahead = messages[0].id, len(messages) - 1
+    half = ahead // 2
+    return messages[-1].id - first == ahead and messages[half].id - first == half
 
 
 def _put_ids(

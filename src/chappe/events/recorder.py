@@ -37,12 +37,8 @@ class Lent(Protocol):
 class Recorder(Protocol):
     """Keeps the events of a node. Times are microseconds since 1970."""
 
-    # When the tick began that is under way, as far as that is kept.
+    # When the tick began that is under way, set by the hub: what is told next came then.
     came: int
-
-    def tick(self) -> None:
-        """A tick begins: what is told next came now."""
-        ...
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         """An endpoint said hello."""
@@ -181,9 +177,8 @@ class Recorder(Protocol):
 class CountingRecorder:
     """The default recorder: counts, for `/metrics`; of what has no counter it keeps nothing."""
 
-    came = 0
-
     def __init__(self) -> None:
+        self.came = 0
         self.opened: Counter[str] = Counter()
         self.closed: Counter[int] = Counter()
         # Plain numbers: these two are counted at least once per tick, the others seldom.
@@ -204,9 +199,6 @@ class CountingRecorder:
     def deliveries(self) -> dict[str, int]:
         """How many messages were put into outboxes, by op; a send counts once, on any device."""
         return {"send": self.sends, "publish": self.published_deliveries}
-
-    def tick(self) -> None:
-        pass
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.opened[edge] += 1

@@ -49,6 +49,8 @@ class Sampling:
     def of(self, messages: Sequence[T]) -> Sequence[T]:
         """Those of them that are recorded."""
         first, ahead = messages[0].id, len(messages) - 1
+        if not ahead:
+            return messages if first % _MODULUS in self._chosen else ()
         if messages[-1].id - first != ahead:
             chosen = self._chosen
             return [message for message in messages if message.id % _MODULUS in chosen]

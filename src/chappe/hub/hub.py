@@ -323,8 +323,9 @@ class Hub:
 
     def begin_tick(self) -> None:
         """Start a tick: look at the clock once, and arrange for its end."""
-        self.now_ms = self.ids.tick()
-        self.recorder.tick()
+        # Looked at once: for ids, for messages, and for what is told of them.
+        self.recorder.came = now_us = self.clock.wall_us()
+        self.now_ms = self.ids.tick_at(now_us // 1000)
         self.ticking = True
         self._loop.call_soon(self._end_tick)
 

@@ -39,7 +39,7 @@ _IDLE_SEAL_S = 60.0
 # What waits for one write; twice as much is set apart on the disk.
 _BATCH_BYTES_MAX = 4 * MIB
 # How long the end of a node waits for the last copies.
-_FINISH_S = 15.0
+_FINISH_S = 10.0
 
 
 def wanted(options: EventsOptions) -> bool:
