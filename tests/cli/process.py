@@ -16,16 +16,20 @@ from typing import Any
 from unittest.mock import patch
 
 from chappe.cli.main import main
+from chappe.cli.options import console
 from tests.processes import kill, read_line
 
 CHAPPE = str(Path(sys.executable).parent / "chappe")
 TIMEOUT_S = 60.0
+# The same in this process and in others: paths of a parallel run do not fit in 80 columns.
+WIDTH = 200
+console.width = WIDTH
 
 
 def environment() -> dict[str, str]:
     """The environment without options of ours, and with no colours in what is printed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAPPE_")}
-    return kept | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    return kept | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(WIDTH)}
 
 
 def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
