@@ -30,7 +30,8 @@ def make_key(file: Annotated[Path, typer.Argument(help="Where to write it.")]) -
         raise ConfigError(f"FILE: {error}") from None
     with os.fdopen(descriptor, "w") as out:
         out.write(secrets.token_urlsafe(SECRET_BYTES_MIN * 2) + "\n")
-    console.print(f"[green]wrote[/] {file}", highlight=False)
+    # A path is one word to whoever reads it by a program.
+    console.print(f"[green]wrote[/] {file}", highlight=False, soft_wrap=True)
 
 
 @app.command("create")
