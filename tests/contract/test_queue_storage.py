@@ -10,6 +10,7 @@ import pytest
 
 from chappe.errors import RequestError
 from chappe.queues.options import QueueOptions
+from chappe.queues.progress import ranges_of
 from chappe.queues.record import (
     DEAD_GROUP,
     DEAD_LANE,
@@ -24,7 +25,7 @@ from chappe.queues.record import (
     Tried,
     Unregistered,
 )
-from chappe.queues.state import QueueState, ranges_of
+from chappe.queues.state import QueueState
 from chappe.queues.storage import Found, Storage
 from tests.contract.storages import (
     KEY,

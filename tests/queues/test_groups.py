@@ -9,8 +9,8 @@ import pytest
 from chappe.errors import BadRequest, Overload
 from chappe.queues.filter import describe, wants
 from chappe.queues.options import QueueLimits
+from chappe.queues.progress import GroupState
 from chappe.queues.record import Stored
-from chappe.queues.state import GroupState
 from tests.queues.rig import Bench, held_bench, people
 
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chappe.errors import StorageError
 from chappe.queues.options import QueueLimits, QueueOptions
+from chappe.queues.progress import Progress, ranges_of
 from chappe.queues.record import (
     DEAD_GROUP,
     DEAD_LANE,
@@ -33,7 +34,8 @@ from chappe.queues.record import (
     decode_records,
     encode_record,
 )
-from chappe.queues.state import Progress, QueueState, ranges_of
+from chappe.queues.snapshot import restore, snapshot_of
+from chappe.queues.state import QueueState
 
 LIMITS = QueueLimits(producers_max=2, producer_window=3)
 OPTIONS = QueueOptions(lanes=2)
@@ -206,10 +208,10 @@ def test_a_snapshot_anywhere_stands_for_the_records_before_it(seed: int) -> None
     records = story.records()
     cut = story.random.randint(0, len(records))
     whole = made(*records)
-    snapshot = made(*records[:cut]).snapshot()
+    snapshot = snapshot_of(made(*records[:cut]))
     (read,) = decode_records(encode_record(snapshot), 1)
     assert isinstance(read, Snapshot)
-    state = QueueState.restore(read)
+    state = restore(read)
     for record in records[cut:]:
         state.apply(record, LIMITS)
     assert told(state) == told(whole)
@@ -337,7 +339,7 @@ def test_the_producer_that_was_silent_longest_is_forgotten() -> None:  # Q5
 def test_a_snapshot_that_cannot_be_read_says_so(raw: bytes) -> None:
     snapshot = Snapshot(1, "default", "queue:jobs", OPTIONS, msgspec.Raw(raw))
     with pytest.raises(StorageError, match="queue:jobs"):
-        QueueState.restore(snapshot)
+        restore(snapshot)
 
 
 def test_records_that_are_no_part_of_a_queues_life_are_refused() -> None:

@@ -13,10 +13,12 @@ from chappe.log.journal import Journal
 from chappe.log.recovery import Recovery
 from chappe.log.writer import Writer
 from chappe.queues import group as group_module
+from chappe.queues import snapshot as snapshot_module
 from chappe.queues.delays import Delays
 from chappe.queues.group import Group
 from chappe.queues.letters import Letters
 from chappe.queues.local import LocalStorage
+from chappe.queues.producers import Producers
 from chappe.queues.queue import Queue
 from chappe.queues.reader import Reader
 from chappe.queues.record import Done, Tried
@@ -163,21 +165,21 @@ def leave_the_tail(original: Method) -> Method:
 
 
 def snapshot_without_open(original: Method) -> Method:
-    def snapshot(self: QueueState) -> Any:
+    def groups(state: QueueState) -> Any:
         found = {
             (group, lane): progress.open
-            for group in self.groups.values()
+            for group in state.groups.values()
             for lane, progress in group.progress.items()
         }
         for group, lane in found:
             group.progress[lane].open = set()
         try:
-            return original(self)
+            return original(state)
         finally:
             for (group, lane), entries in found.items():
                 group.progress[lane].open = entries
 
-    return snapshot
+    return groups
 
 
 def overlook_a_failed_sync(original: Method) -> Method:
@@ -216,13 +218,13 @@ FAULTS = [
     Fault("attempts not written", LocalStorage, "commit", write_no(Tried), 10),
     Fault("mark not ahead", Reader, "__init__", need_no_mark, 10),
     Fault("cursor not written", LocalStorage, "commit", write_no(Done), 10),
-    Fault("no dedup", Queue, "_known", never, 10),
+    Fault("no dedup", Producers, "known", never, 10),
     Fault("dedup forgotten at a start", LocalStorage, "known", forget_producers, 20),
     Fault("order of keys ignored", Group, "_key", never, 10),
     Fault("taken back and delivered", Delays, "cancel", say_taken_back, 10),
     Fault("taken back too late", Delays, "_release", release_without_looking, 60),
     Fault("delayed lost at a start", Delays, "__init__", begin_without_delayed, 10),
-    Fault("snapshot without open entries", QueueState, "snapshot", snapshot_without_open, 10),
+    Fault("snapshot without open entries", snapshot_module, "_groups", snapshot_without_open, 10),
     Fault("dead letter dropped", Letters, "bury", never, 10),
     Fault("filter ignored", group_module, "wants", lambda original: lambda *_: True, 10),
     Fault("handed back is done", Group, "give_back", done_before_the_commit, 10),

@@ -19,6 +19,7 @@ from chappe.log.options import JournalOptions
 from chappe.queues.local import LocalStorage
 from chappe.queues.options import QueueLimits
 from chappe.queues.record import encode_record
+from chappe.queues.snapshot import snapshot_of
 from chappe.simulation import Process, SimDisk
 from chappe.store.memory import MemoryStore
 from chappe.wire.limits import Limits
@@ -105,7 +106,7 @@ class QueueNode:
 
     def snapshots(self) -> dict[str, bytes]:
         """All that is known of each queue."""
-        return {state.address: encode_record(state.snapshot()) for state in self.storage.known()}
+        return {state.address: encode_record(snapshot_of(state)) for state in self.storage.known()}
 
     def left_over(self) -> dict[str, Any]:
         """What the core still has in hand when all is done."""

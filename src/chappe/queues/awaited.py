@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from chappe.errors import Overload
 from chappe.queues.filter import GROUP_ONLY
+from chappe.queues.progress import GroupState
 from chappe.queues.record import Done, Registered, Stored
-from chappe.queues.state import GroupState
 from chappe.queues.storage import Found
 
 if TYPE_CHECKING:

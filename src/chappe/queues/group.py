@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from chappe.errors import Overload, RequestError
 from chappe.queues.consumer import Consumer, Fetching, Item, Loan
 from chappe.queues.filter import wants
+from chappe.queues.progress import GroupState, ranges_of
 from chappe.queues.reader import Reader
 from chappe.queues.record import Done, Stored, Tried
-from chappe.queues.state import GroupState, ranges_of
 
 if TYPE_CHECKING:
     from chappe.hub.session import Session

@@ -9,8 +9,8 @@ import msgspec
 
 from chappe.errors import BadRequest, Overload, RequestError
 from chappe.queues.filter import GROUP_ONLY
+from chappe.queues.progress import ranges_of
 from chappe.queues.record import DEAD_GROUP, DEAD_LANE, Death, Done, Stored
-from chappe.queues.state import ranges_of
 from chappe.queues.storage import Found
 
 if TYPE_CHECKING:

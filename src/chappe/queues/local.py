@@ -40,6 +40,7 @@ from chappe.queues.record import (
     encode_record,
     stored_in,
 )
+from chappe.queues.snapshot import copy_of, restore, snapshot_of
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Committed, Found, Key
 
@@ -123,7 +124,7 @@ class LocalStorage:
         """Take a record that is in the journal."""
         number = record.queue
         if isinstance(record, Snapshot):
-            state = self._states[number] = QueueState.restore(record)
+            state = self._states[number] = restore(record)
             self._numbers[state.app, state.address] = number
         elif isinstance(record, Made) and number not in self._states:
             self._states[number] = QueueState(number, record.app, record.address, record.options)
@@ -171,10 +172,10 @@ class LocalStorage:
         self._timer.call_later(0, self._trim)
         # One without lanes is about to be made.
         made = [state for state in self._states.values() if state.lanes]
-        return [encode_record(state.snapshot()) for state in made]
+        return [encode_record(snapshot_of(state)) for state in made]
 
     def known(self) -> list[QueueState]:
-        return [state.copy() for state in self._states.values() if state.lanes]
+        return [copy_of(state) for state in self._states.values() if state.lanes]
 
     def open(
         self,
@@ -199,7 +200,7 @@ class LocalStorage:
         if self._journal.failed is not None or state is None:
             opened(None, Overload(self._journal.failed or "it was removed"))
         else:
-            opened(state.copy(), None)
+            opened(copy_of(state), None)
 
     def check(self, size: int = 0, *, freeing: bool = False) -> None:
         if size < self._margin:

@@ -26,7 +26,7 @@ from chappe.queues.group import Group
 from chappe.queues.letters import Letters
 from chappe.queues.options import QueueLimits
 from chappe.queues.record import DELAY_LANE, Done, Record, Registered, Stored, Tried, Unregistered
-from chappe.queues.state import WINDOW_MIN, QueueState
+from chappe.queues.state import QueueState
 from chappe.queues.storage import Storage
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class Queue:
 
         Raises Overload when there is no room, BadRequest if there never is.
         """
-        known = self._known(message)
+        known = self.state.producers.known(message, self.limits)
         if known is not None:
             self.after(lambda: told(known), refused)
             return
@@ -336,29 +336,6 @@ class Queue:
         self._records.append(message)
         self._stored.append(message)
         self.keeper.wake(self)
-
-    def has_seen(self, message: Stored) -> bool:
-        """Whether a message of a producer is, or may be, one that came before."""
-        seen = self.state.producers.get(message.producer or "")
-        seq = message.producer_seq
-        return seq is None or (bool(seen) and seq <= next(reversed(seen or {})))
-
-    def _known(self, message: Stored) -> int | None:
-        """The id that was given to the same message when it came before; raises BadRequest."""
-        producer, seq = message.producer, message.producer_seq
-        if producer is None or seq is None:
-            return None
-        seen = self.state.producers.get(producer)
-        if seen is None:
-            return None
-        known = seen.get(seq)
-        window = min(WINDOW_MIN, self.limits.producer_window)
-        if known is None and len(seen) >= window and seq < next(iter(seen)):
-            raise BadRequest(
-                f"seq: {seq} of producer {producer} is older than the last {len(seen)}, "
-                "nobody knows whether it was stored"
-            )
-        return known
 
     def _check_room(self, size: int) -> None:
         options = self.state.options

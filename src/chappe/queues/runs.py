@@ -68,6 +68,7 @@ class Runs:
         accepted: list[tuple[int, int]] = []
         kind, to, new_id = ops[at].__class__, queue.address, self._hub.ids.next
         now_ms, sender = self._hub.now_ms, session.address
+        producers = queue.state.producers
         numbered: dict[str, int] = {}
         for op in islice(ops, at, None):
             if op.__class__ is not kind or op.to != to or not self._is_plain(op):
@@ -94,7 +95,7 @@ class Runs:
             if op.producer is not None:
                 # Another sender's numbers are its own.
                 message.producer, message.producer_seq = f"{sender}/{op.producer}", op.seq
-                if numbered.get(op.producer, -1) >= op.seq or queue.has_seen(message):
+                if numbered.get(op.producer, -1) >= op.seq or producers.may_know(message):
                     break
                 numbered[op.producer] = op.seq
             messages.append(message)
