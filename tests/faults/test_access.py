@@ -11,7 +11,7 @@ import pytest
 import chappe.blocking
 from chappe.access.token import LEEWAY_S
 from chappe.errors import Forbidden, Unreachable
-from chappe.wire.ops import Presence, Publish, Send, Subscribe
+from chappe.wire.ops import Pong, Presence, Publish, Send, Subscribe
 
 from .conftest import StartNode
 from .peer import FORMS, connect
