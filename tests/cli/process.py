@@ -45,11 +45,12 @@ def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedPr
     )
 
 
-def run_here(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run_here(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command in this process: for tests of many, each of which would take a second."""
     out, errors = io.StringIO(), io.StringIO()
     code = 0
     with (
+        patch.dict(os.environ, environment() | more, clear=True),
         patch.object(sys, "argv", ["chappe", *arguments]),
         patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")),
         redirect_stdout(out),
