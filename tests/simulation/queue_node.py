@@ -117,7 +117,7 @@ class QueueNode:
         for queue in broker.queues.values():
             for name, group in queue.groups.items():
                 where = f"{queue.address}/{name}"
-                found[f"{where} keys"] = dict(group._keys)
-                found[f"{where} returned"] = list(group._returned)
+                found[f"{where} keys"] = dict(group.intake.keys)
+                found[f"{where} returned"] = list(group.retries.returned)
                 found[f"{where} in hand"] = group.in_hand
         return {name: value for name, value in found.items() if value}

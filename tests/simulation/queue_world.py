@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from chappe.queues.broker import Broker
 from chappe.queues.group import Group
+from chappe.queues.lending import Lending
 from chappe.queues.queue import Queue
 from chappe.simulation import PowerCut, SimFs, Simulation
 from chappe.simulation.process import outside
@@ -68,14 +69,14 @@ class QueueWorld:
         return self.flush == "always"
 
     def run(self) -> QueueWorld:
-        hand = Group._hand
+        hand = Lending._hand
 
-        def hand_and_tell(group: Group, items: Any, consumer: Any, now: float) -> bool:
-            lent = hand(group, items, consumer, now)
+        def hand_and_tell(lending: Lending, items: Any, consumer: Any, now: float) -> bool:
+            lent = hand(lending, items, consumer, now)
             # At the very end crashed processes come to theirs, too: that is nobody's business.
             if lent and not self.ended:
                 for item in items:
-                    self._lent(group, item)
+                    self._lent(item.group, item)
             return lent
 
         send_all, ack_all = Queue.send_all, Group.ack_all
@@ -97,7 +98,7 @@ class QueueWorld:
 
         with (
             capture_logs(),
-            patch.object(Group, "_hand", hand_and_tell),
+            patch.object(Lending, "_hand", hand_and_tell),
             patch.object(Broker, "failed", fail_and_tell),
             patch.object(Queue, "send_all", send_and_count),
             patch.object(Group, "ack_all", ack_and_count),

@@ -39,7 +39,7 @@ class Item:
     def lapse(self, now: float) -> None:
         """It has waited long enough for another try."""
         self.deadline = None
-        self.group.try_again(self)
+        self.group.retries.try_again(self)
 
 
 class Loan:
@@ -84,7 +84,7 @@ class Fetching:
     def lapse(self, now: float) -> None:
         """Nothing came in time."""
         self.deadline = None
-        self.group.end_fetch(self, now)
+        self.group.lending.end_fetch(self, now)
 
 
 class Consumer:

@@ -166,7 +166,7 @@ class Queue:
         """The turn is over: commit what it brought, hand out what may be."""
         handing, self._handing = self._handing, {}
         for group in handing:
-            group.hand_out(self.keeper.now)
+            group.lending.hand_out(self.keeper.now)
         self._commit()
 
     def _commit(self) -> None:
@@ -176,7 +176,7 @@ class Queue:
         for group in touched:
             if group.closed:
                 continue
-            for record in group.records():
+            for record in group.report.records():
                 self.state.apply(record, self.limits)
                 self._records.append(record)
                 if isinstance(record, Tried):
@@ -219,13 +219,13 @@ class Queue:
         self._offer(stored)
         for mark in marks:
             if mark.group in groups:
-                groups[mark.group].granted(mark.lane, mark.seq)
+                groups[mark.group].intake.grant(mark.lane, mark.seq)
         if finished:
             self._discard(finished)
         now = self.keeper.now
         for group in list(groups.values()):
             if group.waiting:
-                group.hand_out(now)
+                group.lending.hand_out(now)
         self.keeper.arm()
 
     def _offer(self, stored: list[Stored]) -> None:
@@ -238,7 +238,7 @@ class Queue:
                 self.delays.add(message)
         for group in list(self.groups.values()):
             for lane, messages in lanes.items():
-                group.offer(lane, messages)
+                group.intake.offer(lane, messages)
 
     def _discard(self, finished: list[Done]) -> None:
         """Let the storage forget what every group is done with."""
@@ -367,7 +367,7 @@ class Queue:
         self._room = self._room_bytes = 0
         for group in self.groups.values():
             for lane in self.state.lanes:
-                group.add_lane(lane)
+                group.intake.add_lane(lane)
 
     def _choose(self, key: str | None) -> int:
         """The lane of a key, or the one with the least to do (Q4)."""
@@ -468,7 +468,7 @@ class Queue:
         return [
             (session, name, credit)
             for name, group in self.groups.items()
-            for session, credit in group.consuming()
+            for session, credit in group.takers.consuming()
         ]
 
     def bury(self, item: Item, reason: str) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chappe.queues.filter import wants
 from chappe.queues.record import Stored
 from chappe.queues.storage import Found
 
@@ -85,13 +86,13 @@ class Reader:
                 return None
             message = window[0]
             if message.seq > self.granted:
-                group.want_mark(self)
+                group.report.want_mark(self.lane, self.ahead)
                 return None
             window.popleft()
             self._window_bytes -= len(message.payload)
-            if group.wants(message):
+            if wants(group.state, message):
                 return message
-            group.skip(self.lane, message.seq, len(message.payload))
+            group.report.add(self.lane, message.seq, len(message.payload))
 
     def take_plain(self, n: int, bytes_max: int) -> list[Stored]:
         """The next messages, as long as they can be handed out as they are: to anybody, whatever
@@ -188,7 +189,7 @@ class Reader:
                 self._push(there[seq])
             else:
                 gone.append(seq)
-        self._group.lost(self.lane, gone)
+        self._group.report.lose(self.lane, gone)
         self._group.hand_out_soon()
 
     def _got(self, found: Found) -> None:
@@ -207,7 +208,7 @@ class Reader:
             self._push(message)
         gone += range(expected, upto + 1)
         self.ahead = max(self.ahead, upto)
-        self._group.lost(self.lane, gone)
+        self._group.report.lose(self.lane, gone)
         self._group.hand_out_soon()
 
     def _usable(self, found: Found) -> bool:
