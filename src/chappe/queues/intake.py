@@ -71,15 +71,19 @@ class Intake:
         return any(reader.coming for reader in self.readers.values())
 
     def take_run(self, wanted: int) -> list[Item]:
-        """The next messages of all lanes that can be handed out as they are, up to so many."""
+        """The next messages of the lane whose turn it is, if they can be handed out as they are:
+        its share of so many."""
         ring, group = self._ring, self._group
-        share, bytes_max = -(-wanted // len(ring)), _RUN_BYTES_MAX // len(ring)
-        items: list[Item] = []
-        for reader in ring:
-            taken = reader.take_plain(min(share, wanted - len(items)), bytes_max)
-            items += [Item(group, record, 0, None) for record in taken]
-        ring.rotate(-1)
-        return items
+        share = -(-wanted // len(ring))
+        for _ in range(len(ring)):
+            reader = ring[0]
+            taken = reader.take_plain(share, _RUN_BYTES_MAX)
+            if not taken and reader.more:
+                break  # its turn all the same: it has to be read, or looked at one by one
+            ring.rotate(-1)
+            if taken:
+                return [Item(group, record, 0, None) for record in taken]
+        return []
 
     def next(self, now: float, *, pushed: bool) -> Item | None:
         """The next message to hand out: one that comes again, or else a fresh one."""

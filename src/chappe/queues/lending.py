@@ -80,16 +80,14 @@ class Lending:
             or options.expire_s
         ):
             return False
-        items, unacked = (
-            self._intake.take_run(consumer.credit - consumer.committed),
-            consumer.unacked,
-        )
-        if any(item.record.id in unacked for item in items):
-            # Dead letters of another group, sent again while this consumer has the messages.
+        items = self._intake.take_run(consumer.credit - consumer.committed)
+        if not items:
+            return False
+        ids = {item.record.id for item in items}
+        if len(ids) < len(items) or not ids.isdisjoint(consumer.unacked):
+            # Dead letters of another group, sent again while this one has the messages themselves.
             for item in items:
                 heappush(retries.returned, item)
-            return False
-        if not items:
             return False
         line = self._takers.line
         del line[consumer]

@@ -1,0 +1,104 @@
+"""Corners of runs: lanes that give none, twins, what is in hand, what was open at a start."""
+
+from __future__ import annotations
+
+from chappe.hub.deadline import LAPSES_MAX
+from chappe.queues.options import QueueLimits
+from chappe.queues.record import Tried
+from tests.queues.rig import Bench, HeldStorage, people
+
+
+def lane_of(bench: Bench, message: int) -> int:
+    """The lane that a message got."""
+    storage = bench.storage
+    for (_, lane), messages in storage._lanes.items():
+        if any(one.id == message for one in messages.values()):
+            return int(lane)
+    raise AssertionError(f"{message} is in no lane")
+
+
+def test_a_lane_whose_messages_have_keys_is_not_passed_over_for_runs_of_others() -> None:  # Q6
+    bench = Bench(lanes=2)
+    (a,) = people("a")
+    keyed = [bench.send(key=f"k{n}") for n in range(20)]
+    lane = lane_of(bench, keyed[0])
+    mine = [message for message in keyed if lane_of(bench, message) == lane]
+    assert len(mine) > 3
+    bench.send(40)
+    bench.consume(a, 4)
+    for _ in range(60):
+        bench.send(4)
+        bench.ack_all(a, [message for who, message in bench.loans.lent if who is a])
+        if set(mine) <= set(a.got):
+            break
+    # All of it came while the others went on coming, and none of those had to wait for all of it.
+    places = [a.got.index(message) for message in mine]
+    assert max(places) < 40 + 2 * len(keyed)
+
+
+def test_two_of_one_id_in_a_run_are_lent_one_after_the_other() -> None:
+    bench = Bench(attempts_max=1, ack_timeout_s=5)
+    dying, worker = people("dw")
+    bench.consume(dying, 1, group="g1")
+    bench.queue.group("g2")
+    bench.send()
+    bench.nack(dying, 1)
+    bench.queue.unregister("g1", "")
+    bench.settle()
+    replayed: list[int] = []
+    bench.queue.letters.replay(None, replayed.append, bench.refusals.append)
+    bench.settle()
+    assert replayed == [1]
+    bench.send(3)
+    bench.consume(worker, 10, group="g2")
+    assert worker.got.count(1) == 1
+    bench.ack(worker, 1)
+    bench.later(2)
+    assert worker.got.count(1) == 2
+    bench.later(60)
+    assert bench.loans.lent == {}
+    assert bench.group("g2").in_hand == 0
+
+
+def test_what_is_acknowledged_together_is_in_hand_no_more() -> None:
+    bench = Bench(limits=QueueLimits(open_max=10))
+    (a,) = people("a")
+    bench.consume(a, 8)
+    for _ in range(10):
+        bench.send(8)
+        bench.ack_all(a, [message for _, message in bench.loans.lent])
+        assert bench.group().in_hand == 0
+    assert len(a.got) == 80
+
+
+def test_what_was_open_at_a_start_is_not_handed_out_as_fresh() -> None:  # Q6
+    bench = Bench(HeldStorage(QueueLimits()), retry_s=0.0)
+    a, b = people("ab")
+    bench.consume(a)
+    bench.send(3)
+    bench.restart()
+    bench.consume(b)
+    assert (b.got, b.attempts) == ([1, 2, 3], [2, 2, 2])
+    bench.nack(b, 2)
+    assert (b.got[3:], b.attempts[3:]) == ([2], [3])
+    tried = [
+        (one.seq, one.attempts)
+        for one in bench.storage.records()
+        if isinstance(one, Tried) and one.attempts
+    ]
+    assert (2, 3) in tried
+
+
+def test_of_messages_lent_together_no_more_lapse_in_a_turn_than_may() -> None:
+    count = LAPSES_MAX + 200
+    limits = QueueLimits(unacked_max=2 * count, ahead_messages=2 * count)
+    bench = Bench(None, limits, ack_timeout_s=5, retry_s=60.0, depth_max=10_000)
+    (a,) = people("a")
+    bench.consume(a, count)
+    bench.send(count)
+    assert len(bench.loans.lent) == count
+    bench.loop.now += 6
+    bench.loans.deadlines.lapse(bench.loop.now)
+    assert len(bench.loans.lent) == 200
+    bench.loans.deadlines.lapse(bench.loop.now)
+    assert bench.loans.lent == {}
