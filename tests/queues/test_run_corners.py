@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from chappe.hub.deadline import LAPSES_MAX
 from chappe.queues.options import QueueLimits
 from chappe.queues.record import Tried
 from tests.queues.rig import Bench, HeldStorage, people
 
 
-def lane_of(bench: Bench, message: int) -> int:
-    """The lane that a message got."""
-    storage = bench.storage
-    for (_, lane), messages in storage._lanes.items():
-        if any(one.id == message for one in messages.values()):
-            return int(lane)
-    raise AssertionError(f"{message} is in no lane")
-
-
 def test_a_lane_whose_messages_have_keys_is_not_passed_over_for_runs_of_others() -> None:  # Q6
     bench = Bench(lanes=2)
     (a,) = people("a")
-    keyed = [bench.send(key=f"k{n}") for n in range(20)]
-    lane = lane_of(bench, keyed[0])
-    mine = [message for message in keyed if lane_of(bench, message) == lane]
-    assert len(mine) > 3
-    bench.send(40)
+    keys = [key for key in map(str, range(100)) if crc32(key.encode()) % 2][:6]
+    keyed = [bench.send(key=key) for key in keys]
+    bench.send(10)
     bench.consume(a, 4)
-    for _ in range(60):
-        bench.send(4)
+    for _ in range(30):
+        bench.send(4)  # to the other lane, which has the least to do
         bench.ack_all(a, [message for who, message in bench.loans.lent if who is a])
-        if set(mine) <= set(a.got):
-            break
-    # All of it came while the others went on coming, and none of those had to wait for all of it.
-    places = [a.got.index(message) for message in mine]
-    assert max(places) < 40 + 2 * len(keyed)
+    # They came while others went on coming, in turn with those.
+    assert max(a.got.index(message) for message in keyed) < 40
 
 
 def test_two_of_one_id_in_a_run_are_lent_one_after_the_other() -> None:
