@@ -338,8 +338,8 @@ def test_when_nothing_can_be_stored_nothing_changes() -> None:
         bench.send,
         lambda: bench.send(due_ms=bench.clock.wall_ms() + 5_000),
         lambda: bench.send(consumers=["x"]),
-        lambda: queue.register("new", "n", None, None),
-        lambda: queue.unregister("", ""),
+        lambda: queue.members.register("new", "n", None, None),
+        lambda: queue.members.unregister("", ""),
         lambda: queue.delays.cancel(3, ignore, ignore),
         lambda: queue.letters.purge(None, ignore, ignore),
         lambda: queue.letters.replay(None, ignore, ignore),
@@ -425,7 +425,7 @@ def test_a_read_of_a_group_that_was_given_up_meanwhile_changes_nothing() -> None
     storage.hold_reads = True
     (a,) = people("a")
     bench.consume(a, group="g")
-    bench.queue.unregister("g", "")
+    bench.queue.members.unregister("g", "")
     storage.finish_reads()
     bench.settle()
     assert a.got == []
@@ -448,7 +448,7 @@ def test_a_named_consumer_that_comes_in_the_same_turn_loses_nothing() -> None:  
     bench, storage = held_bench()
     (a,) = people("a")
     bench.send(consumers=["x"], held=True)
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(a, group="x", held=True)
     bench.loop.turn()
     assert a.got == []
@@ -466,7 +466,7 @@ def test_attempts_of_what_waited_for_its_consumer_are_counted_across_restarts() 
     seen: list[int] = []
     for _ in range(6):
         (a,) = people("a")
-        bench.queue.register("x", "x", None, None)
+        bench.queue.members.register("x", "x", None, None)
         bench.consume(a, group="x")
         seen += a.attempts
         bench.restart()
@@ -477,7 +477,7 @@ def test_nothing_is_delivered_to_a_consumer_before_its_registration_is_durable()
     bench, _ = held_bench()
     bench.send(consumers=["x"])
     (a,) = people("a")
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(a, group="x", held=True)
     bench.loop.settle()
     assert a.got == []
@@ -495,6 +495,6 @@ def test_what_every_group_is_done_with_may_be_forgotten_and_nothing_else() -> No
     assert storage.discarded == []
     bench.ack(b, 2)
     assert storage.discarded == [(1, 2)]
-    bench.queue.unregister("b", "")
+    bench.queue.members.unregister("b", "")
     bench.settle()
     assert sorted(storage.discarded) == [(1, 1), (1, 2), (1, 3)]

@@ -29,7 +29,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.people: dict[str, Any] = {name: Someone(name) for name in "abcd"}
         self.sizes: dict[int, int] = {}
         self.acked: set[int] = set()
-        self.bench.queue.group("")
+        self.bench.queue.members.group("")
 
     @property
     def group(self) -> Group:

@@ -28,10 +28,10 @@ def test_two_of_one_id_in_a_run_are_lent_one_after_the_other() -> None:
     bench = Bench(attempts_max=1, ack_timeout_s=5)
     dying, worker = people("dw")
     bench.consume(dying, 1, group="g1")
-    bench.queue.group("g2")
+    bench.queue.members.group("g2")
     bench.send()
     bench.nack(dying, 1)
-    bench.queue.unregister("g1", "")
+    bench.queue.members.unregister("g1", "")
     bench.settle()
     replayed: list[int] = []
     bench.queue.letters.replay(None, replayed.append, bench.refusals.append)

@@ -134,7 +134,7 @@ class Awaited:
             queue.add(Done(queue.state.number, lane, name, [seq, seq], size))
             queue.free(lane, [seq])
             if not any(progress.open for progress in group.progress.values()):
-                queue.drop_group(name)
+                queue.members.drop(name)
 
         return got
 

@@ -13,8 +13,9 @@ from chappe.errors import Overload, RequestError, Unreachable
 from chappe.hub.deadline import Alarm
 from chappe.hub.session import Session
 from chappe.queues.consumer import Loans
+from chappe.queues.keeper import Outlet
 from chappe.queues.options import QueueLimits, QueueOptions
-from chappe.queues.queue import Outlet, Queue
+from chappe.queues.queue import Queue
 from chappe.queues.record import DELAY_LANE, Made, Stored
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Key, Storage
@@ -160,7 +161,9 @@ class Broker:
             if queue is None or self._let_go_unmade(queue):
                 return
             if broken is not None:
-                queue.holders |= {name: one for name, one in broken.holders if not one.closed}
+                queue.members.holders |= {
+                    name: one for name, one in broken.holders if not one.closed
+                }
                 if broken.standing and self.on_back is not None:
                     self.on_back(queue, list(broken.standing))
 
@@ -260,7 +263,7 @@ class Broker:
         """A commit failed: what this node knows may not be what is stored; it reads anew."""
         key, options = key_of(queue.state), queue.state.options
         log.warning("queue.failed", app=key[0], queue=key[1], reason=str(error))
-        standing, holders = tuple(queue.consuming()), tuple(queue.holders.items())
+        standing, holders = tuple(queue.members.consuming()), tuple(queue.members.holders.items())
         self._let_go(queue, error)
         self.storage.forget(queue.state)
         # Not at once: what made it fail has not passed yet.

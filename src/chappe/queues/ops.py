@@ -30,10 +30,11 @@ from chappe.queues.check import (
 from chappe.queues.consumer import Item, Loans
 from chappe.queues.group import Group
 from chappe.queues.inspection import browse, figures
+from chappe.queues.keeper import Outlet
 from chappe.queues.memory import MemoryStorage
 from chappe.queues.options import QueueLimits
 from chappe.queues.outlet import HubOutlet
-from chappe.queues.queue import Outlet, Queue
+from chappe.queues.queue import Queue
 from chappe.queues.record import MessageType, Stored
 from chappe.queues.runs import Runs
 from chappe.queues.storage import Key, Storage
@@ -283,11 +284,11 @@ class Queues:
             raise BadRequest(
                 f"group: this session takes from {op.to} as group {next(iter(groups))!r} already"
             )
-        changed = name not in queue.groups or name in queue.unborn
+        changed = name not in queue.groups or name in queue.members.unborn
         if op.tags is not None or op.headers is not None or op.name is not None:
             joined = self._register(session, queue, name, op.name or "", op.tags, op.headers)
             changed = changed or joined
-        group = queue.group(name)
+        group = queue.members.group(name)
         groups.add(name)
         return group, changed
 
@@ -306,12 +307,12 @@ class Queues:
         check_filter(tags, headers, self.limits)
         if name:
             check_name(name)
-            holder = queue.holders.get(name)
+            holder = queue.members.holders.get(name)
             if holder is not None and holder is not session and not holder.closed:
                 raise BadRequest(f"name: {name!r} is held by a session that still answers")
-        changed = queue.register(group, name, tags, headers, new=new)
+        changed = queue.members.register(group, name, tags, headers, new=new)
         if name:
-            queue.holders[name] = session
+            queue.members.holders[name] = session
             self._visited.setdefault(session, {}).setdefault(queue, set())
         return changed
 
@@ -332,11 +333,11 @@ class Queues:
         group = op.group if op.group is not None else op.name
         known = queue.state.groups.get(group)
         names = [op.name] if op.name or known is None else list(known.consumers)
-        holders = [queue.holders[name] for name in names if name in queue.holders]
+        holders = [queue.members.holders[name] for name in names if name in queue.members.holders]
         taking = [] if op.name or group not in queue.groups else queue.groups[group].sessions()
         if any(one is not session and not one.closed for one in (*holders, *taking)):
             permit(session.grant.administer, "unregister others from", op.to)
-        for one in queue.unregister(group, op.name):
+        for one in queue.members.unregister(group, op.name):
             self._visited.get(one, {}).get(queue, set()).discard(group)
         self._when_stored(session, op, queue)
 
@@ -418,8 +419,8 @@ class Queues:
             return
         now = self._loop.time()
         for queue, groups in visited.items():
-            for name in [one for one, holder in queue.holders.items() if holder is session]:
-                del queue.holders[name]
+            for name in [one for one, holder in queue.members.holders.items() if holder is session]:
+                del queue.members.holders[name]
             for name in groups:
                 group = queue.groups.get(name)
                 if group is not None:
@@ -440,7 +441,7 @@ class Queues:
             if session.closed:
                 continue
             try:
-                group = queue.group(name)
+                group = queue.members.group(name)
             except RequestError as error:  # it was made in the commit that failed
                 self._hub.refuse(session, None, error)
                 continue
