@@ -71,7 +71,7 @@ class Application:
         self.queues = Queues(hub, loop, queues)
         self.queues.tell = self._tell_sender
         self.services = Services(hub, loop)
-        self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.send))
+        self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.sending.send))
         self.topics = Topics(hub, self.avatars)
         self.definitions = Definitions(hub, directory, self.topics, self.queues, node)
         self.avatars.on_removed = self._avatar_removed
