@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -51,8 +52,8 @@ def create(
     """Print a token for a user."""
     parse_address(as_, "--as")
     check_app(for_app)
-    if hours <= 0:
-        raise ConfigError("--hours: must be above 0")
+    if not 0 < hours < math.inf:
+        raise ConfigError("--hours: must be above 0, and end")
     for pattern in (
         *(send or ()),
         *(publish or ()),
