@@ -1,4 +1,4 @@
-"""Compaction: what a journal may let go of is what nobody needs, whoever comes late."""
+"""A broker on a real journal: what it may let go of, and how much it takes at once."""
 
 from __future__ import annotations
 
@@ -129,6 +129,33 @@ class Works:
             lent = [key for key in self.loans.lent if key[0] is eater]
             if lent:
                 self.ack(lent)
+
+
+def test_queues_that_together_bring_more_than_there_is_room_for_refuse_the_rest(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        works = Works(InJournal(tmp_path))
+        await works.start()
+        queues = [await works.make(QUIET), await works.make(BUSY)]
+        sent = refused = 0
+        for n in range(12):
+            try:
+                works.send(queues[n % 2], 1_000_000)
+                sent += 1
+            except Overload:
+                refused += 1
+        assert sent > 4
+        assert refused > 0
+        await works.wait(lambda: len(works.stored) == sent)
+        # Neither had to be read anew.
+        assert [works.broker.queues[key] for key in (QUIET, BUSY)] == queues
+        assert works.broker.adding == 0
+        works.send(queues[0], 1_000_000)
+        await works.wait(lambda: len(works.stored) == sent + 1)
+        await works.stop()
+
+    uvloop.run(story())
 
 
 def test_a_group_that_comes_late_lets_nothing_go_that_others_wait_for(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from zlib import crc32
 
+import pytest
+
+from chappe.errors import Overload
 from chappe.hub.deadline import LAPSES_MAX
 from chappe.queues.options import QueueLimits
-from chappe.queues.record import Tried
+from chappe.queues.record import Tried, extra_bytes
 from tests.queues.rig import Bench, HeldStorage, people
 
 
@@ -90,3 +94,64 @@ def test_of_messages_lent_together_no_more_lapse_in_a_turn_than_may() -> None:
     assert len(bench.loans.lent) == 200
     bench.loans.deadlines.lapse(bench.loop.now)
     assert bench.loans.lent == {}
+
+
+def test_headers_keys_and_tags_count_among_the_bytes() -> None:  # H17
+    bench = Bench(bytes_max=10_000)
+    (a,) = people("a")
+
+    def send() -> None:
+        message = bench.message(headers={"h": "x" * 900}, tags=["t"], key="k")
+        message.extra = extra_bytes(message.key, message.headers, message.tags)
+        bench.queue.send(message, bench.acks.append, bench.refusals.append)
+        bench.settle()
+
+    for _ in range(8):
+        send()
+    with pytest.raises(Overload, match="bytes already"):
+        send()
+    held = bench.loans.bytes_held
+    assert 8_000 < held <= 10_000
+    bench.settle()
+    bench.consume(a, 100)
+    while a.got and bench.loans.lent:
+        bench.ack_all(a, [message for _, message in bench.loans.lent])
+    assert bench.loans.bytes_held == 0
+    assert bench.queue.state.waiting_bytes() == 0
+
+
+def test_a_group_that_is_far_behind_is_given_up_a_slice_at_a_time() -> None:
+    bench = Bench(limits=QueueLimits(bytes_max=1 << 30), depth_max=100_000)
+    (a,) = people("a")
+    bench.queue.members.group("idle")
+    bench.consume(a, 1_000, group="busy")
+    for _ in range(5):
+        bench.send(1_000)
+        bench.ack_all(a, [message for _, message in bench.loans.lent])
+    assert bench.loans.bytes_held == 5_000
+    bench.queue.members.unregister("idle", "")
+    bench.broker.settle()
+    held = [bench.loans.bytes_held]
+    while bench.loop.soon:
+        bench.loop.soon.popleft()()
+        held.append(bench.loans.bytes_held)
+    assert max(one - other for one, other in pairwise(held)) <= 1_000
+    assert held[-1] == 0
+
+
+def test_replayed_letters_need_room_like_all_others() -> None:  # Q9
+    bench = Bench(attempts_max=1, depth_max=3)
+    (a,) = people("a")
+    bench.consume(a, 3)
+    bench.send(3)
+    for message in (1, 2, 3):
+        bench.nack(a, message)
+    bench.consume(a, 0)
+    bench.send(2)
+    counts: list[int] = []
+    bench.queue.letters.replay(None, counts.append, bench.refusals.append)
+    bench.settle()
+    assert counts == []
+    assert "holds 3 messages already" in bench.refusals[-1].reason
+    assert bench.queue.state.depth() == 3
+    assert bench.queue.letters.count == 2

@@ -129,7 +129,7 @@ class Awaited:
             size = 0
             for message in found.messages:
                 if message.seq == seq:
-                    size = len(message.payload)
+                    size = len(message.payload) + message.extra
                     queue.letters.bury(message, name, 0, f"consumer {name!r} never registered")
             queue.add(Done(queue.state.number, lane, name, [seq, seq], size))
             queue.free(lane, [seq])

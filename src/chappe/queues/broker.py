@@ -66,6 +66,7 @@ class Broker:
         self.limits = limits
         self.loans = loans
         self.name = name
+        self.adding = 0
         self._alarm = alarm
         self._loop = loop
         self._clock = clock
@@ -310,6 +311,10 @@ class Broker:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next turn."""
+        self._loop.call_soon(callback)
 
     def settle(self) -> None:
         """Run queues whose commits take no time, now instead of at the end of the turn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from chappe.errors import Overload, RequestError
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from chappe.queues.group import Group
     from chappe.queues.queue import Queue
 
+# What a record has besides its payload, unless it says unusually much.
+RECORD_BYTES = 512
+
 Told = Callable[[], None]
 Refused = Callable[[RequestError], None]
 
@@ -19,13 +22,13 @@ Refused = Callable[[RequestError], None]
 class Commit:
     """Records that become durable together, and who is told of it."""
 
-    __slots__ = ("_finished", "_marks", "_queue", "adding", "records", "stored", "told")
+    __slots__ = ("_adding", "_finished", "_marks", "_queue", "records", "stored", "told")
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self.records: list[Record] = []
         # About how many bytes messages add.
-        self.adding = 0
+        self._adding = 0
         self.stored: list[Stored] = []
         self.told: list[tuple[Told, Refused | None]] = []
         self._marks: list[Tried] = []
@@ -49,10 +52,24 @@ class Commit:
     def begin(self) -> None:
         """Hand it to the storage."""
         queue = self._queue
+        self.let_go()
         try:
             queue.storage.commit(queue.state, self.records, self._done)
         except Overload as error:
             self._fail(error)
+
+    def add(self, messages: Sequence[Stored], size: int) -> None:
+        """Take messages that have their places, of so many bytes together."""
+        size += len(messages) * RECORD_BYTES
+        self._adding += size
+        self._queue.keeper.adding += size
+        self.records += messages
+        self.stored += messages
+
+    def let_go(self) -> None:
+        """What it adds is the storage's to count now, or nobody's."""
+        self._queue.keeper.adding -= self._adding
+        self._adding = 0
 
     def _done(self, error: RequestError | None) -> None:
         if error is None:

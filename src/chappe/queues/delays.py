@@ -104,7 +104,7 @@ class Delays:
             try:
                 for message in found.messages:
                     if message.seq == seq:
-                        queue.storage.check(len(message.payload))
+                        queue.check_storage(len(message.payload) + message.extra)
                         self._deliver(message)
             except Overload:  # the disk is full, or too many wait for consumers that never came
                 self._later(seq)

@@ -105,7 +105,7 @@ class Group:
                 done, reader = report.done.setdefault(lane, []), readers[lane]
             del unacked[record.id]
             done.append(record.seq)
-            size = len(record.payload)
+            size = len(record.payload) + record.extra
             report.bytes += size
             item.consumer = None
             if item.loan is not None:
@@ -132,7 +132,7 @@ class Group:
         """Note that a message is done with; those that waited for it go on once that is durable,
         or it could come again after them."""
         record = item.record
-        self.report.add(record.lane, record.seq, len(record.payload))
+        self.report.add(record.lane, record.seq, len(record.payload) + record.extra)
         if item.key is None:
             self.intake.settle(item)
         else:

@@ -114,7 +114,7 @@ class Intake:
             key = self._key(record)
             item = Item(group, record, reader.attempts_of(record.seq), key)
             reader.in_hand += 1
-            reader.in_hand_bytes += len(record.payload)
+            reader.in_hand_bytes += len(record.payload) + record.extra
             if key is not None:
                 waiting = self.keys.get(key)
                 if waiting is not None:
@@ -152,7 +152,7 @@ class Intake:
         """A message has left the group's hands: the next of its key may go."""
         reader = self.readers[item.record.lane]
         reader.in_hand -= 1
-        reader.in_hand_bytes -= len(item.record.payload)
+        reader.in_hand_bytes -= len(item.record.payload) + item.record.extra
         if item.key is None or self._group.closed:
             return
         waiting = self.keys[item.key]

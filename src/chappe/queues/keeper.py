@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from chappe.errors import RequestError
@@ -45,6 +45,8 @@ class Keeper(Protocol):
     limits: QueueLimits
     loans: Loans
     name: str
+    # About how many bytes this turn has brought to all its queues.
+    adding: int
 
     @property
     def now(self) -> float:
@@ -58,6 +60,10 @@ class Keeper(Protocol):
 
     def wake(self, queue: Queue) -> None:
         """Run a queue at the end of this turn."""
+        ...
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next turn."""
         ...
 
     def settle(self) -> None:

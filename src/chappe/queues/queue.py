@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -19,7 +20,7 @@ import structlog
 
 from chappe.errors import Overload, RequestError, StorageError
 from chappe.queues.awaited import Awaited
-from chappe.queues.commit import Commit, Refused, Told
+from chappe.queues.commit import RECORD_BYTES, Commit, Refused, Told
 from chappe.queues.consumer import Item
 from chappe.queues.delays import Delays
 from chappe.queues.group import Group
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# What a record has besides its payload, headers and all, unless there are unusually many.
-_RECORD_BYTES = 512
+# Messages that are let go of in one turn.
+_FREED_MAX = 1_000
 
 
 class Queue:
@@ -108,11 +109,34 @@ class Queue:
 
     def free(self, lane: int, seqs: Iterable[int]) -> None:
         """Let the storage forget those of them that every group is done with, once that is durable;
-        while there is no group, somebody may come for them."""
-        readers = list(self.state.readers())
-        gone = [seq for seq in seqs if all(one.at(lane).is_done(seq) for one in readers)]
-        if readers and gone:
-            self.after(lambda: self.storage.discard(self.state, lane, gone))
+        while there is no group, somebody may come for them.
+
+        They may be millions: so many in each turn of the loop.
+        """
+        left = iter(seqs)
+
+        def some() -> None:
+            readers = list(self.state.readers())
+            here = list(islice(left, _FREED_MAX))
+            if self.closed or not readers or not here:
+                return
+            gone = [seq for seq in here if all(one.at(lane).is_done(seq) for one in readers)]
+            if gone:
+                self.storage.discard(self.state, lane, gone)
+            self.keeper.soon(some)
+
+        self.after(some)
+
+    def make_room(self, size: int) -> None:
+        """A message of so many bytes is about to be stored; raises Overload when there is no room
+        for it, BadRequest if there never is."""
+        self._room.use_one(size)
+        self.check_storage(size)
+
+    def check_storage(self, size: int) -> None:
+        """Raise Overload when the storage has no room for a message of so many bytes, besides what
+        this turn has brought."""
+        self.storage.check(self.keeper.adding + size + RECORD_BYTES)
 
     def unreadable(self, error: StorageError) -> None:
         """What is stored could not be read."""
@@ -127,9 +151,7 @@ class Queue:
         if known is not None:
             self.after(lambda: told(known), refused)
             return
-        size = len(message.payload)
-        self._room.use_one(size)
-        self.storage.check(self._commit.adding + size + _RECORD_BYTES)
+        self.make_room(len(message.payload) + message.extra)
         if message.consumers is None and self.state.options.consumers is not None:
             message.consumers = self.state.options.consumers
         if message.due_ms is not None:
@@ -146,7 +168,7 @@ class Queue:
         if state.options.consumers is not None or not self._room.has(count, size):
             return False
         try:
-            self.storage.check(commit.adding + size + count * _RECORD_BYTES)
+            self.storage.check(self.keeper.adding + size + count * RECORD_BYTES)
         except Overload:
             return False
         if len(state.lanes) > 1:
@@ -154,11 +176,9 @@ class Queue:
                 self.place(message, self._choose(message.key))
         else:
             state.place(messages, state.lanes[0], self.limits)
-            commit.adding += size + count * _RECORD_BYTES
-            commit.records += messages
-            commit.stored += messages
+            commit.add(messages, size)
         self._room.use(count, size)
-        self._commit.told.append((told, refused))
+        commit.told.append((told, refused))
         self.keeper.wake(self)
         return True
 
@@ -173,10 +193,7 @@ class Queue:
     def place(self, message: Stored, lane: int) -> None:
         """Give a message its place in a lane."""
         self.state.place((message,), lane, self.limits)
-        commit = self._commit
-        commit.adding += len(message.payload) + _RECORD_BYTES
-        commit.records.append(message)
-        commit.stored.append(message)
+        self._commit.add((message,), len(message.payload) + message.extra)
         self.keeper.wake(self)
 
     def redefined(self) -> None:
@@ -206,6 +223,7 @@ class Queue:
         for group in self.groups.values():
             sessions |= dict.fromkeys(group.close(error))
         commit, self._commit = self._commit, Commit(self)
+        commit.let_go()
         if error is not None:
             commit.refuse(error)
         self.groups.clear()

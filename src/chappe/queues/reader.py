@@ -69,7 +69,7 @@ class Reader:
         for message in messages[:room] if room < len(messages) else messages:
             if size >= limits.ahead_bytes:
                 break
-            size += len(message.payload)
+            size += len(message.payload) + message.extra
             window.append(message)
             self.ahead = message.seq
         self._window_bytes = size
@@ -89,10 +89,11 @@ class Reader:
                 group.report.want_mark(self.lane, self.ahead)
                 return None
             window.popleft()
-            self._window_bytes -= len(message.payload)
+            self._window_bytes -= len(message.payload) + message.extra
             if wants(group.state, message):
                 return message
-            group.report.add(self.lane, message.seq, len(message.payload))
+            size = len(message.payload) + message.extra
+            group.report.add(self.lane, message.seq, size)
 
     def take_plain(self, n: int, bytes_max: int) -> list[Stored]:
         """The next messages, as long as they can be handed out as they are: to anybody, whatever
@@ -112,7 +113,7 @@ class Reader:
             ):
                 break
             taken.append(window.popleft())
-            size += len(message.payload)
+            size += len(message.payload) + message.extra
         self._window_bytes -= size
         self.in_hand += len(taken)
         self.in_hand_bytes += size
@@ -223,4 +224,4 @@ class Reader:
 
     def _push(self, message: Stored) -> None:
         self._window.append(message)
-        self._window_bytes += len(message.payload)
+        self._window_bytes += len(message.payload) + message.extra

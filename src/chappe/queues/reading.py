@@ -170,7 +170,7 @@ class _Reading:
                 message = stored_in(record)
                 if message is not None:
                     self._found.append(message)
-                    self._bytes += len(message.payload)
+                    self._bytes += len(message.payload) + message.extra
 
     def _end(self, upto: int) -> None:
         self._got(Found(self._found, max(upto, self._seq - 1)))

@@ -18,7 +18,7 @@ from chappe.queues.check import check_message, number_of
 from chappe.queues.consumer import Item, Loans
 from chappe.queues.options import QueueLimits
 from chappe.queues.queue import Queue
-from chappe.queues.record import MessageType, Stored
+from chappe.queues.record import MessageType, Stored, extra_bytes
 from chappe.wire.payload import take_payload
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Runs:
             return 0  # no more ids, for now
         if not messages:
             return 0
-        size = sum([len(message.payload) for message in messages])
+        size = sum([len(message.payload) + message.extra for message in messages])
         answers = _Answers(self._hub, session, accepted, len(messages) - len(accepted))
         if queue.send_all(messages, size, answers.told, answers.refused):
             self._hub.recorder.queued(session.app.name, to, messages)
@@ -92,6 +92,8 @@ class Runs:
                 op.headers,
                 op.tags,
             )
+            if op.key is not None or op.headers is not None or op.tags is not None:
+                message.extra = extra_bytes(op.key, op.headers, op.tags)
             if op.producer is not None:
                 # Another sender's numbers are its own.
                 message.producer, message.producer_seq = f"{sender}/{op.producer}", op.seq

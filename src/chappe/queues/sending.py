@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chappe.hub.permission import permit
 from chappe.queues.check import check_message
-from chappe.queues.record import MessageType, Stored
+from chappe.queues.record import MessageType, Stored, extra_bytes
 from chappe.queues.replies import Replies
 from chappe.wire.ops import Reply, Send
 
@@ -60,6 +60,7 @@ class Sending:
             None if op.producer is None else f"{session.address}/{op.producer}",
             op.seq,
             None if op.delay_ms is None else hub.now_ms + op.delay_ms,
+            extra=extra_bytes(op.key, op.headers, op.tags, op.consumers),
         )
 
         def stored(id: int) -> None:

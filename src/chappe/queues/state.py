@@ -148,7 +148,7 @@ class QueueState:
         if record.producer is not None and record.producer_seq is not None:
             self.producers.remember(record.producer, record.producer_seq, record.id, limits)
         if lane > 0:
-            size = len(record.payload)
+            size = len(record.payload) + record.extra
             self.bytes += size
             for group in self.readers():
                 if group.expected:
@@ -179,7 +179,7 @@ class QueueState:
         for message in messages:
             if message.seq <= head:
                 continue  # a snapshot has it already
-            size += len(message.payload)
+            size += len(message.payload) + message.extra
             if message.producer is not None and message.producer_seq is not None:
                 self.producers.remember(message.producer, message.producer_seq, message.id, limits)
         self.heads[lane] = max(head, messages[-1].seq)
