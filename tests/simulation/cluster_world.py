@@ -91,15 +91,16 @@ class ClusterWorld:
 
     def _known_loans(self) -> Any:
         """Let the truth know what queues lend."""
-        lend = Lending._lend
+        hand = Lending._hand
 
-        def lend_and_tell(lending: Lending, item: Any, consumer: Any, now: float) -> bool:
-            lent = lend(lending, item, consumer, now)
+        def hand_and_tell(lending: Lending, items: Any, consumer: Any, now: float) -> bool:
+            lent = hand(lending, items, consumer, now)
             if lent:
-                self.truth.lent[item.record.id].append(self.loop.time())
+                for item in items:
+                    self.truth.lent[item.record.id].append(self.loop.time())
             return lent
 
-        return patch.object(Lending, "_lend", lend_and_tell)
+        return patch.object(Lending, "_hand", hand_and_tell)
 
     async def _live(self) -> None:
         self.registry = MemoryRegistry()
