@@ -292,7 +292,7 @@ class Definitions:
                 self._hub.recorder.refused(key[0], error.code)
 
         try:
-            if key not in self._queues.addresses():
+            if self._queues.get(*key) is None:
                 self._queues.check_room()
             self._broker(queue).make(key, queue.options, made)
             self._queues.volatile.settle()

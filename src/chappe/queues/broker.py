@@ -29,6 +29,9 @@ _TURNS_MAX = 1_000
 _RETRY_S = 1.0
 _RETRY_MAX_S = 30.0
 
+# How long what was found of lanes is good enough to choose some for a new queue.
+_MEASURE_S = 1.0
+
 Opened = Callable[[RequestError | None], None]
 # Who is pushed messages: session, group and credit.
 Standing = tuple[Session, str, int]
@@ -67,6 +70,8 @@ class Broker:
         self.loans = loans
         self.name = name
         self.adding = 0
+        self._loads: dict[int, tuple[int, int]] = {}
+        self._measured_at = -_MEASURE_S
         self._alarm = alarm
         self._loop = loop
         self._clock = clock
@@ -133,15 +138,28 @@ class Broker:
         """The least loaded lanes that a queue has not, and new ones if need be (Q3)."""
         if count <= 0:
             return []
-        loads = dict.fromkeys(range(1, self.limits.lanes + 1), (0, 0))
-        for queue in self.queues.values():
-            for lane in queue.state.lanes:
-                load, users = loads.get(lane, (0, 0))
-                loads[lane] = (load + queue.state.load(lane), users + 1)
+        loads = self._measure_lanes()
         free = sorted((load, lane) for lane, load in loads.items() if lane not in taken)
         chosen = [lane for _, lane in free[:count]]
         last = max([*loads, *taken])
-        return chosen + list(range(last + 1, last + 1 + count - len(chosen)))
+        chosen += range(last + 1, last + 1 + count - len(chosen))
+        for lane in chosen:
+            load, users = loads.get(lane, (0, 0))
+            loads[lane] = (load, users + 1)
+        return chosen
+
+    def _measure_lanes(self) -> dict[int, tuple[int, int]]:
+        """How much there is to do in each lane, and for how many queues; looked at now and then,
+        as who makes thousands of queues must not look at all of them for each."""
+        if self.now >= self._measured_at + _MEASURE_S:
+            loads = self._loads = dict.fromkeys(range(1, self.limits.lanes + 1), (0, 0))
+            for queue in self.queues.values():
+                for lane in queue.state.lanes:
+                    load, users = loads.get(lane, (0, 0))
+                    loads[lane] = (load + queue.state.load(lane), users + 1)
+            # After that: it may have taken long.
+            self._measured_at = self.now
+        return self._loads
 
     def open(self, key: Key, options: QueueOptions, told: Opened) -> None:
         """Read what is known of a queue, to go on with it here."""

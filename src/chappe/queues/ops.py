@@ -138,7 +138,7 @@ class Queues:
 
     def check_room(self) -> None:
         """Raise Overload when this node holds as many queues as it may."""
-        if len(self.addresses()) >= self.limits.queues_max:
+        if len(self._here) >= self.limits.queues_max:
             raise Overload(f"this node holds {self.limits.queues_max} queues already")
 
     def take_on(self, app: str, messages: list[tuple[str, Stored]]) -> int:
