@@ -340,7 +340,7 @@ class Journal:
         self._flushing.flush_now()
         await self._jobs.settled()
         # What the acknowledger did not let through, or has not confirmed.
-        self._flushing.stop(f"{self.folder}: closed")
+        self._flushing.stop(f"{self._flushing.name}: closed")
         if self._open:
             self._open = False
             self._jobs.run(self._close_files, self._closed)
@@ -362,7 +362,7 @@ class Journal:
         too_large = snapshot_bytes > self._options.batch_bytes_max
         if too_large or not self._flushing.fits(size + snapshot_bytes + 2 * HEADER_BYTES):
             if self._base is None:
-                raise Overload(f"{self.folder}: no room for a snapshot")
+                raise Overload(f"{self._flushing.name}: no room for a snapshot")
             # The segment goes on; to try at every batch would cost a snapshot each.
             log.warning("no room for a snapshot", folder=self.folder, bytes=snapshot_bytes)
             self._roll_bytes += self._options.segment_bytes // 4
@@ -424,11 +424,11 @@ class Journal:
         self._flushing.check_room(size, freeing=freeing)
         allowed = self._options.disk_bytes_max
         if 0 < allowed < self.end - self.start + size and not freeing:
-            raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
+            raise Overload(f"{self._flushing.name}: holds the {allowed} bytes that it may")
 
     def _check_disk(self) -> None:
         if self._flushing.broken or not self._open:
-            raise Overload(self.failed or f"{self.folder}: not open")
+            raise Overload(self.failed or f"{self._flushing.name}: not open")
 
     def _check_idle(self) -> None:
         self._check_disk()

@@ -180,7 +180,7 @@ class Queues:
                 if (reason := broker.why_not((app, to))) is not None:
                     raise Overload(f"{to} {reason}")
             if (reason := self.why_away(app, to)) is not None:
-                raise Overload(f"{to} is not served now: {reason}")
+                raise Overload(f"{to} is not served now: {reason or 'it is being opened'}")
             raise _unmade(to)
         return queue
 
