@@ -28,7 +28,7 @@ run: setup ## Start a hub for development on this machine, with embedded parts
 test: check ## Run every check and every test
 
 check: setup packages lint types layers ## What CI runs: format, lint, types, layers, tests
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff format --check .

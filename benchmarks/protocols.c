@@ -261,7 +261,8 @@ static size_t packed_cut(const unsigned char *in, size_t bytes, Kind *kind, int 
   while (ops--) {
     at += array_head(in + at, &fields);
     *kind = packed_kind(in + at);
-    if (*kind != DELIVERY) break;  // the hub joins deliveries only
+    // Replies are joined only where a queue is sent to or acknowledged: none of them comes here.
+    if (*kind != DELIVERY) break;
     ++*count;
     while (ops && fields--) at += packed_value(in + at);
   }

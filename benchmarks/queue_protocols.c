@@ -88,7 +88,7 @@ static size_t packed_cut(int consumer, const unsigned char *in, size_t bytes, Se
   if (frame > bytes) return 0;
   size_t head = array_head(in + at, &fields);
   if (is_array(in[at + head])) at += head, ops = fields;
-  while (ops--) {  // of one kind: the hub joins deliveries only
+  while (ops--) {  // of one kind: the hub joins deliveries, or replies to sends, or to acks
     at += array_head(in + at, &fields);
     seen->meaning = packed_meaning(consumer, in + at);
     seen->count++;

@@ -1,6 +1,7 @@
 """How hard the property tests try: a little in every run, a lot for the proof."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -38,6 +39,19 @@ class Telling:
         if report.failed and terminal is not None:
             terminal.write_line(f"\n{report.nodeid} ({report.when}):")
             terminal.write_line(report.longreprtext)
+
+
+# The folders whose files take longest. A worker of a parallel run takes a file at a time, and the
+# others would wait for one that began last.
+SLOW_FIRST = ("benchmarks", "faults", "simulation", "cli", "contract", "cluster", "edge", "queues")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what is slow at the beginning."""
+    rank = {folder: at for at, folder in enumerate(SLOW_FIRST)}
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: rank.get(item.path.relative_to(tests).parts[0], len(rank)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from random import SystemRandom
 from typing import TypeVar
@@ -22,22 +23,42 @@ _KILL_S = 30.0
 # How long a server that is well may take to answer: on a busy disk, a sync takes seconds.
 _ANSWER_S = 30.0
 ZOOKEEPER_JAR = "/usr/share/java/zookeeper.jar"
-# Below those that connections are given. Each process of a parallel run has some of its own:
-# between the choice of a port and its use, and while its server is dead, nobody else takes it.
-_WORKERS_MAX = 16
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS_MAX
-_PORTS = range(10_000 + _WORKER, 32_000, _WORKERS_MAX)
-_given: deque[int] = deque(maxlen=len(_PORTS) // 2)
+# Below those that connections are given.
+_FIRST_PORT, _LAST_PORT, _BLOCK = 10_000, 32_000, 400
+_given: deque[int] = deque(maxlen=_BLOCK // 2)
+_claims: list[socket.socket] = []
 
 
 def free_port() -> int:
     """A port that nothing uses now, and that no connection is given while its server is dead."""
+    ports = _ports()
     for _ in range(1_000):
-        port = SystemRandom().choice(_PORTS)
+        port = SystemRandom().choice(ports)
         if port not in _given and _free(port):
             _given.append(port)
             return port
     raise AssertionError("all ports are in use")
+
+
+@cache
+def _ports() -> range:
+    """Ports of this process alone, whoever else runs tests on this machine, until it ends.
+
+    Between the choice of a port and its use, and while its server is dead, nobody else takes it.
+    """
+    blocks = list(range(_FIRST_PORT, _LAST_PORT, _BLOCK))
+    SystemRandom().shuffle(blocks)
+    for first in blocks:
+        # A name that one process at a time may have, and that is free again when it ends.
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0chappe-tests-{first}")
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return range(first, first + _BLOCK)
+    raise AssertionError("all ports are other runs'")
 
 
 def _free(port: int) -> bool:

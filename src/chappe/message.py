@@ -33,11 +33,12 @@ class Message(msgspec.Struct, gc=False, frozen=True, array_like=True, tag=DELIVE
     def data(self) -> Any:
         """The payload as its receiver wants it: bytes when binary, else the JSON value.
 
-        Raises RemoteProtocolError for JSON that no Python value stands for, such as 1e999.
+        Raises RemoteProtocolError for JSON that no Python value stands for, such as 1e999,
+        or that is nested more deeply than this program can follow.
         """
         if self.binary:
             return self.payload
         try:
             return msgspec.json.decode(self.payload)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise RemoteProtocolError(f"data: {error}") from None

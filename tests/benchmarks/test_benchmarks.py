@@ -29,6 +29,12 @@ class Unused:
     """Stands for the load where none is put on anything."""
 
 
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """The load, built once."""
+    return Load(tmp_path_factory.mktemp("load"))
+
+
 @needs_gcc
 def test_a_quick_run_writes_a_report_with_figures_for_both_forms(tmp_path: Path) -> None:
     report = tmp_path / "RESULTS.md"
@@ -53,13 +59,13 @@ def test_a_server_that_cannot_start_is_an_error_not_a_figure(tmp_path: Path) -> 
 
 
 @needs_gcc
-def test_two_nodes_are_measured_beside_one(tmp_path: Path) -> None:
+def test_two_nodes_are_measured_beside_one(load: Load) -> None:
     works = [
         Work("pairs", "pairs", 10, 4, (ONE, TWO), ("packed-acknowledged",)),
         Work("fan", "fan", 10, 4, (ONE, WORKERS, HOME_SENDS, HOME_RECEIVES), ("json",)),
     ]
     seen: list[str] = []
-    bench = Bench(Load(tmp_path), {}, CHAPPE, quick=True, advance=seen.append)
+    bench = Bench(load, {}, CHAPPE, quick=True, advance=seen.append)
     speed = ClusterSpeed(works)
     pairs, fan = speed.measure(bench)
     assert len(seen) == speed.steps(bench) == 6
@@ -71,8 +77,8 @@ def test_two_nodes_are_measured_beside_one(tmp_path: Path) -> None:
 
 
 @needs_gcc
-def test_a_queue_is_measured_from_the_send_to_the_last_acknowledgement(tmp_path: Path) -> None:
-    bench = Bench(Load(tmp_path), {}, CHAPPE, True, lambda _: None, peers=False)
+def test_a_queue_is_measured_from_the_send_to_the_last_acknowledgement(load: Load) -> None:
+    bench = Bench(load, {}, CHAPPE, True, lambda _: None, peers=False)
     speed = QueueSpeed()
     (table,) = speed.measure(bench)
     assert speed.steps(bench) == 1
@@ -92,12 +98,12 @@ def test_a_server_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
 
 @needs_gcc
 @pytest.mark.parametrize("protocol", ["nats", "redis"])
-def test_the_load_on_queues_speaks_to_peers(tmp_path: Path, protocol: str) -> None:
+def test_the_load_on_queues_speaks_to_peers(load: Load, protocol: str) -> None:
     brokers = find_brokers(CHAPPE, peers=True)
     server = brokers[{"nats": JETSTREAM, "redis": STREAMS}[protocol]]()
     try:
         options = (PAYLOAD_BYTES, 8, 0.1, 0.2)
-        figures = Load(tmp_path).queue(server, protocol, "q", "work", *options)
+        figures = load.queue(server, protocol, "q", "work", *options)
     finally:
         server.stop()
     assert figures["messages"] >= 8
@@ -105,9 +111,9 @@ def test_the_load_on_queues_speaks_to_peers(tmp_path: Path, protocol: str) -> No
 
 
 @needs_gcc
-def test_ways_to_keep_a_queue_are_measured_beside_each_other(tmp_path: Path) -> None:
+def test_ways_to_keep_a_queue_are_measured_beside_each_other(load: Load) -> None:
     seen: list[str] = []
-    bench = Bench(Load(tmp_path), {}, CHAPPE, quick=True, advance=seen.append)
+    bench = Bench(load, {}, CHAPPE, quick=True, advance=seen.append)
     durability = Durability((FIRST, VOLATILE, REPLICATED))
     (table,) = durability.measure(bench)
     assert len(seen) == durability.steps(bench) == len(table.rows) == 3
@@ -116,8 +122,8 @@ def test_ways_to_keep_a_queue_are_measured_beside_each_other(tmp_path: Path) -> 
 
 
 @needs_gcc
-def test_a_queue_is_filled_and_found_again_by_a_node_that_was_killed(tmp_path: Path) -> None:
-    bench = Bench(Load(tmp_path), {}, CHAPPE, quick=True, advance=lambda _: None)
+def test_a_queue_is_filled_and_found_again_by_a_node_that_was_killed(load: Load) -> None:
+    bench = Bench(load, {}, CHAPPE, quick=True, advance=lambda _: None)
     depth = Depth((2_048,))
     (table,) = depth.measure(bench)
     assert depth.steps(bench) == 1

@@ -16,16 +16,20 @@ from typing import Any
 from unittest.mock import patch
 
 from chappe.cli.main import main
+from chappe.cli.options import console
 from tests.processes import kill, read_line
 
 CHAPPE = str(Path(sys.executable).parent / "chappe")
 TIMEOUT_S = 60.0
+# The same in this process and in others: paths of a parallel run do not fit in 80 columns.
+WIDTH = 200
+console.width = WIDTH
 
 
 def environment() -> dict[str, str]:
     """The environment without options of ours, and with no colours in what is printed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAPPE_")}
-    quiet = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    quiet = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(WIDTH)}
     return kept | quiet | {"CHAPPE_EVENTS_ENABLED": "false"}
 
 
@@ -42,11 +46,12 @@ def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedPr
     )
 
 
-def run_here(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run_here(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command in this process: for tests of many, each of which would take a second."""
     out, errors = io.StringIO(), io.StringIO()
     code = 0
     with (
+        patch.dict(os.environ, environment() | more, clear=True),
         patch.object(sys, "argv", ["chappe", *arguments]),
         patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")),
         redirect_stdout(out),

@@ -16,7 +16,7 @@ import jwt
 import pytest
 
 from chappe.blocking import connect
-from tests.cli.process import TIMEOUT_S, Served, run, serving, started
+from tests.cli.process import TIMEOUT_S, Served, run, run_here, serving, started
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -67,9 +67,10 @@ def test_help_and_version_work_without_a_node() -> None:
         ("listen", "--help"),
         ("token", "create", "--help"),
     ):
-        result = run(*arguments)
+        result = run_here(*arguments)
         assert (result.returncode, result.stderr) == (0, "")
         assert "Usage" in result.stdout
+    # Once as it is installed, by its entry point.
     assert run("--version").stdout.startswith("chappe 0.")
 
 
@@ -91,19 +92,21 @@ def test_send_reaches_a_user_and_says_the_id(node: Served) -> None:
 
 def test_send_to_several_says_which_did_not_get_it(node: Served) -> None:
     with connect(node.addresses["tcp"], as_="user:bob") as bob:
-        result = node.run("send", "--as", "user:a", "--to", "user:bob", "--to", "user:nobody", "1")
+        result = node.run_here(
+            "send", "--as", "user:a", "--to", "user:bob", "--to", "user:nobody", "1"
+        )
         assert result.returncode == 1
         assert "unreachable" in one_line(result.stderr)
         assert bob.receive().data == 1
 
 
 def test_publish_says_whether_anybody_listens(node: Served) -> None:
-    result = node.run("publish", "--as", "user:a", "topic:quiet", "1")
+    result = node.run_here("publish", "--as", "user:a", "topic:quiet", "1")
     assert result.returncode == 0
     assert "no subscriber" in result.stdout
     with connect(node.addresses["tcp"], as_="user:bob") as bob:
         bob.subscribe("topic:loud")
-        result = node.run("publish", "--as", "user:a", "topic:loud", "1", "--json")
+        result = node.run_here("publish", "--as", "user:a", "topic:loud", "1", "--json")
         assert json.loads(result.stdout)["nodes"] == 1
         assert bob.receive().data == 1
 
@@ -111,8 +114,8 @@ def test_publish_says_whether_anybody_listens(node: Served) -> None:
 def test_listen_prints_what_comes_and_ends_after_so_many(node: Served) -> None:
     arguments = ("topic:news", "--as", "user:ear", "-n", "2", "--json")
     with listening(node, *arguments) as listener:
-        node.run("publish", "--as", "user:a", "topic:news", '{"a": 1}')
-        node.run("send", "--as", "user:a", "--to", "user:ear", "hello")
+        node.run_here("publish", "--as", "user:a", "topic:news", '{"a": 1}')
+        node.run_here("send", "--as", "user:a", "--to", "user:ear", "hello")
         output, errors = listener.communicate(timeout=TIMEOUT_S)
     assert (listener.returncode, errors) == (0, "")
     first, second = map(json.loads, output.splitlines())
@@ -122,7 +125,7 @@ def test_listen_prints_what_comes_and_ends_after_so_many(node: Served) -> None:
 
 def test_listen_shows_a_strangers_text_as_text(node: Served) -> None:
     with listening(node, "--as", "user:ear", "-n", "2") as listener:
-        node.run("send", "--as", "user:a", "--to", "user:ear", '"\\u001b[31m[bold]red\\u0007"')
+        node.run_here("send", "--as", "user:a", "--to", "user:ear", '"\\u001b[31m[bold]red\\u0007"')
         with connect(node.addresses["tcp"], as_="user:b") as b:
             b.send("user:ear", b"\x00\x01\x02")
         output, _ = listener.communicate(timeout=TIMEOUT_S)
@@ -136,7 +139,7 @@ def test_listen_goes_on_when_its_node_is_replaced(tmp_path: Path) -> None:
     with serving(tmp_path, "--dev") as node:
         arguments = ("topic:news", "--as", "user:ear", "-n", "2", "--json")
         with listening(node, *arguments) as listener:
-            node.run("send", "--as", "user:a", "--to", "user:ear", "before")
+            node.run_here("send", "--as", "user:a", "--to", "user:ear", "before")
             assert node.terminate()[0] == 0
             port = node.http.rpartition(":")[2]
             with serving(tmp_path, "--dev", "--http-port", port) as another:
@@ -162,11 +165,11 @@ def test_listen_ends_with_one_line_when_its_node_is_killed(tmp_path: Path) -> No
 
 def test_status_shows_sessions_and_counters(node: Served) -> None:
     with connect(node.addresses["websocket"], as_="user:ws"):
-        result = node.run("status", "--as", "user:a", "--json")
+        result = node.run_here("status", "--as", "user:a", "--json")
         status = json.loads(result.stdout)
         assert status["sessions"]["websocket"] == 1
         assert status["addresses"] == node.addresses
-        shown = node.run("status", "--as", "user:a")
+        shown = node.run_here("status", "--as", "user:a")
         assert shown.returncode == 0
         assert "serving" in shown.stdout
         assert node.addresses["websocket"] in shown.stdout
@@ -178,7 +181,7 @@ def test_status_shows_sessions_and_counters(node: Served) -> None:
     ids=lambda arguments: arguments[0],
 )
 def test_without_a_node_the_commands_say_so_plainly(arguments: tuple[str, ...]) -> None:
-    result = run(*arguments, "--as", "user:a", "--http", NOBODY)
+    result = run_here(*arguments, "--as", "user:a", "--http", NOBODY)
     assert (result.returncode, result.stdout) == (1, "")
     assert "no node answers at http://127.0.0.1:9" in one_line(result.stderr)
 
@@ -197,7 +200,7 @@ def test_without_a_node_the_commands_say_so_plainly(arguments: tuple[str, ...]) 
 def test_an_error_of_the_node_is_one_line(
     node: Served, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    result = node.run(*arguments)
+    result = node.run_here(*arguments)
     assert (result.returncode, result.stdout) == (code, "")
     assert said in one_line(result.stderr)
 
@@ -266,13 +269,13 @@ def test_dev_says_so_loudly_and_sigterm_drains(tmp_path: Path) -> None:
 
 def test_keys_and_tokens_let_in_whom_they_name(tmp_path: Path) -> None:
     key = tmp_path / "key"
-    assert run("token", "key", str(key)).returncode == 0
+    assert run_here("token", "key", str(key)).returncode == 0
     assert key.stat().st_mode & 0o077 == 0
-    again = run("token", "key", str(key))
+    again = run_here("token", "key", str(key))
     assert again.returncode == 2
     assert "FILE" in one_line(again.stderr)
 
-    made = run(
+    made = run_here(
         *("token", "create", "--key-file", str(key), "--as", "user:alice"),
         *("--send", "user:*", "--publish", "topic:a.*", "--hours", "2"),
     )
@@ -286,15 +289,15 @@ def test_keys_and_tokens_let_in_whom_they_name(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(token)
     with serving(tmp_path / "data", "--config", str(config)) as node:
         with_file = ("--token-file", str(tmp_path / "token"))
-        assert node.run("publish", "topic:a.b", "1", *with_file).returncode == 0
-        assert node.run("publish", "topic:a.b", "1", CHAPPE_TOKEN=token).returncode == 0
-        refused = node.run("publish", "topic:b", "1", *with_file)
+        assert node.run_here("publish", "topic:a.b", "1", *with_file).returncode == 0
+        assert node.run_here("publish", "topic:a.b", "1", CHAPPE_TOKEN=token).returncode == 0
+        refused = node.run_here("publish", "topic:b", "1", *with_file)
         assert refused.returncode == 1
         assert "forbidden" in one_line(refused.stderr)
-        for unknown in (node.run("publish", "topic:a.b", "1"), node.run("status")):
+        for unknown in (node.run_here("publish", "topic:a.b", "1"), node.run_here("status")):
             assert unknown.returncode == 1
             assert "token" in one_line(unknown.stderr)
-        forged = node.run("publish", "topic:a.b", "1", CHAPPE_TOKEN=token[:-4] + "AAAA")
+        forged = node.run_here("publish", "topic:a.b", "1", CHAPPE_TOKEN=token[:-4] + "AAAA")
         assert forged.returncode == 1
         assert token[-20:-4] not in one_line(forged.stderr)
         code, errors = node.terminate()

@@ -130,7 +130,7 @@ def test_a_node_that_is_told_to_stop_while_it_starts_does_so_at_once(
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             process.terminate()
-            said, _ = process.communicate(timeout=30)
+            said, _ = process.communicate(timeout=60)
             assert process.returncode == 0
             assert "ready" not in said
     finally:

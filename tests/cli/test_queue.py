@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from itertools import count
@@ -245,12 +246,75 @@ def test_a_wrong_import_names_the_line_and_goes_on_from_there(
         ('{"queue": {"options": {}}, "messages": []}', "--to"),
         ('{"queue": {"queue": "queue:x", "options": {}}, "mesages": []}', "'mesages'"),
         ('{"message": {"data": 1}}\n', "begins with its queue"),
+        ("[" * 200_000, "line 1: nested too deeply"),
+        ('{"message":{"data":' + "[" * 5_000 + "]" * 5_000 + "}}\n", "line 1: nested too deeply"),
+        (
+            '{"queue": {"queue": "queue:x", "options": {}},\n"messages": [\n{"data": "]\\"[["},\n'
+            + "[" * 5_000
+            + "]" * 5_000
+            + "\n]}",
+            "line 4: nested too deeply",
+        ),
     ],
+    # A text of so many brackets is no name.
+    ids=count(),
 )
 def test_what_is_no_export_is_refused(node: Served, text: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(text)
     line = failed(node, "import", str(tmp_path / "file"), code=2)
+    assert str(tmp_path / "file") in line
     assert why in line
+
+
+def test_what_is_nested_deeply_is_refused_by_its_place(
+    node: Served, queue: str, tmp_path: Path
+) -> None:
+    deep = "[" * 5_000 + "]" * 5_000
+    made = {"queue": {"queue": f"queue:{queue}", "options": {"volatile": True}}}
+    file = tmp_path / "lines"
+    file.write_text(f'{json.dumps(made)}\n{{"message":{{"data":{deep}}}}}\n')
+    error = failed(node, "import", str(file), "--partial")
+    assert "line 2: " in error
+    assert "nested too deeply" in error
+    file.write_text(f"1\n{deep}\n")
+    error = failed(node, "send", queue, "--file", str(file), code=2)
+    assert "--file: line 2: nested too deeply" in error
+    assert "DATA: nested too deeply" in failed(node, "send", queue, deep, code=2)
+    assert told(node, "show", queue)["depth"] == 1
+
+
+def test_what_only_a_node_can_read_is_taken_and_told_of_in_a_line(
+    node: Served, queue: str, tmp_path: Path
+) -> None:
+    # A node stands less deep in its own calls than a command does: it takes a little more.
+    deep = _deepest_taken(node, queue)
+    assert "nested too deeply" in failed(node, "browse", queue)
+    assert "--lines" in failed(node, "export", queue, "--out", str(tmp_path / "document"))
+    done(node, "export", queue, "--out", str(tmp_path / "lines"), "--lines")
+    assert [path.name for path in tmp_path.iterdir()] == ["lines"]
+    assert deep in (tmp_path / "lines").read_text()
+    assert deep in _asked(node, f"{queue}/messages")
+    assert deep in _asked(node, f"{queue}/fetch", '{"wait_ms": 100}')
+
+
+def _deepest_taken(node: Served, queue: str) -> str:
+    """Send the message that is nested most deeply of those that a node takes."""
+    for depth in range(1_000, 900, -1):
+        deep = "[" * depth + "]" * depth
+        try:
+            _asked(node, f"{queue}/send", f'{{"data": {deep}}}')
+        except urllib.error.HTTPError as error:
+            error.close()
+        else:
+            return deep
+    raise AssertionError("it takes nothing of the kind")
+
+
+def _asked(node: Served, path: str, body: str | None = None) -> str:
+    data = None if body is None else body.encode()
+    request = urllib.request.Request(f"{node.http}/v1/queues/{path}", data)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(answer.read(), "utf-8")
 
 
 def test_a_queue_is_deleted_only_with_yes(node: Served, queue: str) -> None:
@@ -271,6 +335,18 @@ def test_what_is_wrong_is_named(node: Served, queue: str, tmp_path: Path) -> Non
         for n in ("0", "1001"):
             assert "--n: must be between 1 and 1000" in failed(node, *looked, "-n", n, code=2)
     assert "lanes: " in failed(node, "create", queue, "--lanes", "0", "--volatile")
+    retries = ("--retry-s", "5", "--retry-max-s", "1")
+    assert "retry_max_s: " in failed(node, "create", queue, *retries, "--volatile")
+    # Of two that bound each other the one that is not said follows.
+    done(node, "create", "brisk", "--retry-max-s", "0.5")
+    options = told(node, "show", "brisk")["options"]
+    assert (options["retry_s"], options["retry_max_s"]) == (0.5, 0.5)
+    for option in ("--ack-timeout-s", "--retry-s", "--expire-s"):
+        for value in ("nan", "inf", "-inf"):
+            error = failed(node, "create", queue, f"{option}={value}", code=2)
+            assert f"{option}: {value} is no number" in error
+    for value in ("nan", "inf", "-1"):
+        assert "--watch: " in failed(node, "list", f"--watch={value}", code=2)
     assert "CONSUMER" in failed(node, "unregister", queue, code=2)
     assert "FILE" in failed(node, "import", str(tmp_path / "no"), code=2)
     assert "--out" in failed(node, "export", queue, "--out", str(tmp_path / "a" / "b"), code=2)

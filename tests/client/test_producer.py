@@ -168,6 +168,35 @@ def test_with_a_window_several_are_under_way(run):
     run(test())
 
 
+def test_what_is_repeated_does_not_grow_too_old_meanwhile(run):
+    """A broker remembers 64 numbers of a producer at least: the 65th waits for the first."""
+
+    async def test():
+        async with working() as (port, client):
+            producer = await opened(port, client.producer(QUEUE, window=2, retries=1_000))
+            sending = [asyncio.create_task(producer.send(n)) for n in range(70)]
+            others: set[int] = set()
+            refused_since = 0
+            while refused_since < 20:
+                op = await port.peer.next(Send)
+                if op.seq == 1:
+                    refused_since += len(others) >= 63
+                    port.peer.answer(op, ok=False, error="overload", outcome="unknown")
+                else:
+                    others.add(op.seq)
+                    port.peer.answer(op, message=op.seq)
+            assert others == set(range(2, 65))
+            port.peer.answer(await port.peer.next(Send), message=1)
+            for seq in range(65, 71):
+                op = await port.peer.next(Send)
+                assert op.seq == seq
+                port.peer.answer(op, message=seq)
+            receipts = await asyncio.gather(*sending)
+            assert [receipt.message for receipt in receipts] == [str(n + 1) for n in range(70)]
+
+    run(test())
+
+
 @pytest.mark.parametrize("outcome", [None, "unknown"])
 def test_a_send_that_fails_for_a_while_is_repeated_under_its_number(run, outcome):  # Q5
     async def test():

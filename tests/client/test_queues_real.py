@@ -213,6 +213,8 @@ def test_a_consumer_goes_on_after_its_connection_broke(run, at):  # Q6, Q8
                 assert (first.data, again.data) == (1, 1)
                 assert (first.attempt, again.attempt) == (1, 2)
                 assert not await first.ack()
+                # Items may come before all is said again; whether they are done is not told then.
+                await worker.presence("user:shop")
                 assert await again.ack()
                 await consumer.close()
 
@@ -390,5 +392,40 @@ def test_the_same_without_await(run, at):  # Q2 to Q9
     async def test():
         async with at() as (node, _):
             await asyncio.to_thread(do, node.addresses()["websocket"])
+
+    run(test())
+
+
+@pytest.mark.parametrize("volatile", [False, True])
+def test_what_follows_the_making_or_removing_of_a_queue_waits_for_it(run, at, volatile):
+    async def test():
+        async with at() as (_, enter):
+            admin = await enter("admin")
+            await admin.create(QUEUE, volatile=volatile)
+            await admin.send(QUEUE, 0)
+            # All of it in one write, none of it awaited.
+            await asyncio.gather(
+                admin.delete(QUEUE),
+                admin.create(QUEUE, volatile=volatile),
+                admin.send(QUEUE, 1),
+                admin.send(QUEUE, 2),
+            )
+            items = await admin.fetch(QUEUE, 10, wait_s=5)
+            assert [item.data for item in items] == [1, 2]
+            await asyncio.gather(
+                admin.delete(QUEUE),
+                admin.create(QUEUE, volatile=volatile),
+                admin.send(QUEUE, 3),
+                admin.delete(QUEUE),
+                return_exceptions=True,  # perhaps it is stored before it is removed
+            )
+            assert not await admin.presence(QUEUE)
+            results = await asyncio.gather(
+                admin.create(QUEUE, volatile=volatile),
+                admin.delete(QUEUE),
+                admin.send(QUEUE, 4),
+                return_exceptions=True,
+            )
+            assert isinstance(results[2], Unreachable)
 
     run(test())

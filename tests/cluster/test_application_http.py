@@ -128,7 +128,7 @@ async def test_a_long_poll_through_another_node_ends_with_the_message(tmp_path: 
         await place.settle()
         for n in range(3):
             waiting = asyncio.create_task(bob.poll(wait_ms=8000))
-            await asyncio.sleep(0.02)
+            await until(lambda: not place.nodes[2].hub.sessions[bob.session].paused)
             assert not waiting.done()
             await sender.send("user:bob", n)
             async with asyncio.timeout(5):
@@ -231,7 +231,7 @@ async def test_a_poll_for_a_session_whose_node_goes_is_told_so_at_once(tmp_path:
         await place.settle()
         body = {"session": bob.session, "wait_ms": 8000}
         waiting = asyncio.create_task(node.post("/v1/poll", json=body))
-        await asyncio.sleep(0.02)
+        await until(lambda: not place.nodes[2].hub.sessions[bob.session].paused)
         await place.nodes[2].drain()
         async with asyncio.timeout(5):
             told = await waiting

@@ -10,6 +10,7 @@ import pytest
 
 from chappe.errors import RequestError
 from chappe.queues.options import QueueOptions
+from chappe.queues.progress import ranges_of
 from chappe.queues.record import (
     DEAD_GROUP,
     DEAD_LANE,
@@ -24,10 +25,11 @@ from chappe.queues.record import (
     Tried,
     Unregistered,
 )
-from chappe.queues.state import QueueState, ranges_of
+from chappe.queues.state import QueueState
 from chappe.queues.storage import Found, Storage
 from tests.contract.storages import (
     KEY,
+    LIMITS,
     Engine,
     InJournal,
     InMemory,
@@ -345,7 +347,7 @@ async def test_whatever_happens_comes_back_as_it_was(durable: Engine, seed: int)
                 record = _some(rng, state)
                 if record is not None:
                     record.queue = state.number
-                    state.apply(record, storage._limits)
+                    state.apply(record, LIMITS)
                     records.append(record)
             answer: asyncio.Future[RequestError | None] = asyncio.get_running_loop().create_future()
             storage.commit(state, records, answer.set_result)

@@ -145,6 +145,6 @@ async def main():
 def test_without_descriptors_accepting_pauses_and_recovers(run: str) -> None:
     script = EXHAUSTED.replace("{run}", run)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
     )
     assert (done.returncode, done.stdout[-10:]) == (0, "recovered\n"), done.stderr

@@ -207,3 +207,24 @@ async def test_a_reader_that_never_reads_is_bounded_and_others_go_on() -> None:
                 break
         assert service.hub.recorder.closed == {CloseCode.SLOW_CONSUMER: 1}  # type: ignore[attr-defined]
         slow.close()
+
+
+@on_loop
+async def test_who_speaks_before_it_has_read_the_goodbye_still_reads_it() -> None:
+    async with serving() as service:
+        peer = await service.dial("a")
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        (session,) = service.hub.sessions.values()
+        service.hub.close(session, CloseCode.REVOKED, "the token was revoked")
+        sock: socket.socket = peer.writer.get_extra_info("socket")
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            peer.say(Pong())
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+        peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        (closed,) = await peer.rest()
+        assert closed.code == CloseCode.REVOKED
+        # Its own end ends the rest of it, and nobody waits for the time limit.
+        peer.writer.close()
+        while not session.sink._transport.is_closing():  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)

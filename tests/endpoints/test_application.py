@@ -242,3 +242,23 @@ async def test_stopped_no_deadline_passes_any_more(stopped: bool) -> None:
         hamlet["a"].application.stop()
     hamlet.later(60)
     assert [reply.id for reply in alice.heard()] == ([] if stopped else [1, 2])
+
+
+@on_loop
+async def test_several_sends_wait_together_while_homes_move() -> None:
+    village = Village()
+    alice = village.endpoint("alice")
+    alice.say(Create(to="queue:q", volatile=True))
+    await village.tick()
+    held: list[Any] = []
+    village.neighbours.holding = True
+    village.neighbours.hold = held.append  # type: ignore[attr-defined]
+    alice.say(send("queue:q", 1, id=1), send("queue:q", 2, id=2))
+    await village.tick()
+    assert alice.heard() == []
+    assert len(held) == 2
+    village.neighbours.holding = False
+    for again in held:
+        again()
+    await village.tick()
+    assert [(op.id, op.ok) for op in alice.heard()] == [(1, True), (2, True)]

@@ -45,6 +45,15 @@ BAD_TEXTS: dict[str, tuple[bytes, str]] = {
     "a lone surrogate": (b'{"op":"subscribe","id":1,"to":"topic:\\ud800 alone"}', "surrogate"),
     "a bad escape": (b'{"op":"subscribe","id":1,"to":"topic:\\x"}', "malformed"),
 }
+BAD_BODIES: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "truncated"),
+    "cut off": (b'{"to":"topic:a"', "truncated"),
+    "not JSON": (b"hello", "malformed"),
+    "an array": (b"[]", "object"),
+    "an unknown field": (b'{"op":"publish","to":"topic:a","data":1}', "`op`"),
+    "nested deeply": (b'{"data":' + b"[" * DEEP + b"]" * DEEP + b"}", "deep"),
+    "a lone surrogate": (b'{"to":"topic:\\ud800 alone"}', "surrogate"),
+}
 _ping = msgspec.msgpack.encode([2, 1])
 BAD_PACKED: dict[str, tuple[bytes, str]] = {
     "no array": (b"\x01", "truncated"),
@@ -228,11 +237,9 @@ def test_refusals_are_counted(node: NodeProcess, api: Api) -> None:
     assert api.metric("refusals_total", error="protocol") == before + 2
 
 
-@pytest.mark.parametrize(
-    "name", ["nothing", "cut off", "not JSON", "an array", "nested deeply", "a lone surrogate"]
-)
+@pytest.mark.parametrize("name", BAD_BODIES)
 def test_malformed_body_is_answered_over_http(api: Api, name: str) -> None:
-    body, reason = BAD_TEXTS[name]
+    body, reason = BAD_BODIES[name]
     status, answer = api.request("POST", "/v1/publish", body)
     assert status == 400
     refusal = json.loads(answer)

@@ -12,7 +12,7 @@ from . import stories
 from .appserver import AppServer
 from .trio import Trio, story
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(200)
 
 Server = RedisServer | ZooKeeperServer
 

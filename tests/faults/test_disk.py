@@ -22,7 +22,7 @@ from .process import Api
 from .trio import OPTIONS, ClusterNode, story, until
 from .work import QUEUE, Work
 
-pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
+pytestmark = pytest.mark.timeout(3_600 if FULL else 200)
 
 # One segment: it is the file whose syncs fail.
 CONFIG = """

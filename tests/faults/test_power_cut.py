@@ -22,7 +22,7 @@ from .mounts import Disk
 from .trio import OPTIONS, ClusterNode, story, until
 from .work import QUEUE, Work, dead_letters
 
-pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
+pytestmark = pytest.mark.timeout(3_600 if FULL else 200)
 
 CUTS = 40 if FULL else 2
 LAZY_CUTS = 10 if FULL else 1

@@ -20,7 +20,7 @@ from .figures import FULL, tell
 from .trio import OPTIONS, ClusterNode, story
 from .work import ATTEMPTS_MAX, QUEUE, Sent, Work, dead_letters
 
-pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
+pytestmark = pytest.mark.timeout(3_600 if FULL else 200)
 
 KILLS = 50 if FULL else 2
 # Small segments, so that nodes die while one is sealed, begun or removed as well.

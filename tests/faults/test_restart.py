@@ -35,7 +35,7 @@ def refused(tmp_path: Path, *arguments: str) -> str:
         [COMMAND, "serve", *ports, "--data", str(tmp_path / "data"), *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 2

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
+from threading import Thread
+from traceback import format_stack
 from typing import Any
 
 import uvloop
@@ -30,6 +33,8 @@ ANSWER_S = 2.0
 WRITTEN_S = 2.0
 # Longer than anything here takes on a busy machine.
 PATIENCE_S = 40.0
+# What a story that is over leaves behind is cleared away in that time.
+CLOSE_S = 40.0
 CONFIG = f"""
 registry = "{{registry}}"
 name = "{{name}}"
@@ -149,13 +154,28 @@ class _First(Random):
 
 
 def story(told: Callable[..., Coroutine[Any, Any, None]], *args: Any, limit_s: float = 100) -> None:
-    """Run an async story within the time that a test has."""
+    """Run an async story within the time that a test has.
+
+    In a thread of its own: uvloop swallows what the handler of a signal raises, so no time limit
+    of pytest would end a loop that hangs, not even while it is closed after a story has failed.
+    """
+    found: list[asyncio.Task[None]] = []
 
     async def bounded() -> None:
         async with asyncio.timeout(limit_s):
             await told(*args)
 
-    uvloop.run(bounded())
+    async def noted() -> None:
+        found.append(asyncio.create_task(bounded()))
+        await asyncio.wait(found)
+
+    thread = Thread(target=uvloop.run, args=(noted(),), name="story", daemon=True)
+    thread.start()
+    thread.join(limit_s + CLOSE_S)
+    frame = sys._current_frames().get(thread.ident or 0) if thread.is_alive() else None
+    if found and found[0].done():
+        found[0].result()
+    assert frame is None, f"the story's loop does not end:\n{''.join(format_stack(frame))}"
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], what: str) -> float:

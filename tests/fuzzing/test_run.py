@@ -84,7 +84,7 @@ def test_the_command_runs_every_target_and_ends_well():
         [sys.executable, "-m", "fuzzing", "--seconds", "1", "--seed", "3"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -96,7 +96,7 @@ def test_the_command_names_the_targets_there_are():
         [sys.executable, "-m", "fuzzing", "--target", "nonsense"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 2

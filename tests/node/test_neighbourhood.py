@@ -36,7 +36,7 @@ from tests.servers import free_port
 SECRET = b"a secret that only nodes of these tests know"
 GRACE = PresenceOptions(grace_s=0.3, takeover_s=1.0)
 LINK = LinkOptions(heartbeat_s=0.3, backoff_first_s=0.02, backoff_max_s=0.1)
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 SHORT = RegistryOptions(lease_s=0.5, poll_s=0.3)
 
 
@@ -102,7 +102,7 @@ async def test_who_was_there_when_a_node_died_and_does_not_come_back_is_gone(tmp
         await asyncio.sleep(1.1)  # written behind, twice a second
         copied = died(tmp_path)
     # Long enough to come back on a busy machine.
-    patient = PresenceOptions(grace_s=1.5, takeover_s=1.0)
+    patient = PresenceOptions(grace_s=3.0, takeover_s=1.0)
     async with running(copied, presence=patient) as again, user(again, "stays"):
         await until(lambda: again.recorder.users["gone"] == 1)
         await asyncio.sleep(GRACE.grace_s)

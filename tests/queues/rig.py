@@ -365,11 +365,11 @@ class Bench:
         request: int | None = 7,
         group: str = "",
     ) -> None:
-        self.queue.group(group).fetch(who, request, n, wait_s, self.loop.time())
+        self.queue.members.group(group).fetch(who, request, n, wait_s, self.loop.time())
         self._said()
 
     def consume(self, who: Any, credit: int = 10, group: str = "", *, held: bool = False) -> None:
-        self.queue.group(group).consume(who, credit, self.loop.time())
+        self.queue.members.group(group).consume(who, credit, self.loop.time())
         self._said(held=held)
 
     def item(self, who: Any, message: int) -> Item:

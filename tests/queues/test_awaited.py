@@ -41,7 +41,7 @@ def test_one_that_registers_in_time_gets_it_and_what_follows() -> None:
     (x,) = people("x")
     bench.send(2, consumers=["x"])
     bench.later(DAY_S / 2)
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(x, group="x")
     bench.send(consumers=["x"])
     assert (x.got, x.attempts) == ([1, 2, 3], [1, 1, 1])
@@ -65,7 +65,7 @@ def test_each_of_several_is_waited_for_on_its_own() -> None:
     bench = Bench(await_s=10.0)
     (x,) = people("x")
     bench.send(consumers=["x", "y"])
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(x, group="x")
     assert x.got == [1]
     bench.later(11)
@@ -79,7 +79,7 @@ def test_a_queue_may_name_its_consumers_itself() -> None:  # Q8
     a, x = people("ax")
     bench.consume(a)
     bench.send()
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(x, group="x")
     assert (a.got, x.got) == ([], [1])
 
@@ -87,7 +87,7 @@ def test_a_queue_may_name_its_consumers_itself() -> None:  # Q8
 def test_a_consumer_in_a_group_is_known_by_its_name() -> None:
     bench = Bench(await_s=10.0)
     (a,) = people("a")
-    bench.queue.register("g", "x", None, None)
+    bench.queue.members.register("g", "x", None, None)
     bench.consume(a, group="g")
     bench.send(consumers=["x"])
     assert a.got == [1]
@@ -99,7 +99,7 @@ def test_one_that_comes_as_member_of_a_new_group_is_waited_for_no_longer() -> No
     bench = Bench(await_s=10.0, ack_timeout_s=60)
     (a,) = people("a")
     bench.send(consumers=["x"])
-    bench.queue.register("g", "x", None, None)
+    bench.queue.members.register("g", "x", None, None)
     bench.consume(a, group="g")
     assert a.got == [1]
     bench.ack(a, 1)
@@ -129,7 +129,7 @@ def test_how_many_may_wait_is_bounded_and_those_who_came_do_not_count() -> None:
     with pytest.raises(Overload, match="consumers"):
         bench.send(consumers=["y"])
     assert set(bench.queue.state.groups) == groups
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(x, group="x")
     bench.send(consumers=["x"])
     assert x.got == [1, 2, 4]

@@ -23,12 +23,12 @@ def test_what_a_group_that_was_given_up_had_done_is_kept_for_the_other() -> None
     bench, storage = held_bench()
     (a,) = people("a")
     bench.consume(a, group="a")
-    bench.queue.register("b", "b", None, None)
+    bench.queue.members.register("b", "b", None, None)
     bench.settle()
     bench.send()
     bench.ack(a, 1, held=True)
     bench.loop.settle()  # the ack is on its way to the disk
-    bench.queue.unregister("a", "")
+    bench.queue.members.unregister("a", "")
     bench.settle()
     assert not bench.queue.state.groups["b"].at(bench.queue.state.lanes[0]).is_done(1)
     assert storage.discarded == []
@@ -75,7 +75,7 @@ def test_a_letter_of_a_group_that_is_gone_does_not_disturb_who_has_the_message_i
     bench.consume(b, 5, group="b")
     bench.send()
     bench.nack(a, 1)  # dead in a, still in hand in b
-    bench.queue.unregister("a", "")
+    bench.queue.members.unregister("a", "")
     bench.settle()
     told: list[Any] = []
     bench.queue.letters.replay(None, told.append, told.append)
@@ -90,8 +90,8 @@ def test_a_letter_of_a_group_that_is_gone_does_not_disturb_who_has_the_message_i
 def test_a_replay_is_for_the_group_it_died_in_not_for_consumers_of_its_name() -> None:
     bench, _ = held_bench(attempts_max=2, retry_s=0.0)
     a, b = people("ab")
-    bench.queue.register("a", "a", None, None)
-    bench.queue.register("b", "a", None, None)
+    bench.queue.members.register("a", "a", None, None)
+    bench.queue.members.register("b", "a", None, None)
     bench.consume(a, group="a")
     bench.consume(b, group="b")
     bench.send()

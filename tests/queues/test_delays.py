@@ -154,11 +154,11 @@ def test_one_that_there_is_no_room_for_when_it_is_due_is_kept() -> None:
     bench.send(consumers=["y"])
     bench.later(6)
     assert bench.queue.state.delayed
-    bench.queue.register("y", "y", None, None)
+    bench.queue.members.register("y", "y", None, None)
     (y, x) = people("yx")
     bench.consume(y, group="y")
     bench.later(5)
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(x, group="x")
     assert x.got == [1]
 

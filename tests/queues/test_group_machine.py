@@ -29,7 +29,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.people: dict[str, Any] = {name: Someone(name) for name in "abcd"}
         self.sizes: dict[int, int] = {}
         self.acked: set[int] = set()
-        self.bench.queue.group("")
+        self.bench.queue.members.group("")
 
     @property
     def group(self) -> Group:
@@ -107,7 +107,7 @@ class QueueMachine(RuleBasedStateMachine):
         return {letter.id for letter in self.bench.outlet.letters}
 
     def _resting(self) -> list[Item]:
-        return list(self.group._resting)
+        return list(self.group.retries.resting)
 
     @invariant()
     def nothing_is_lost_and_nothing_is_counted_twice(self) -> None:
@@ -124,7 +124,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def each_consumer_has_what_is_lent_to_it_and_no_more_than_it_may(self) -> None:
         held = 0
-        for session, consumer in self.group._consumers.items():
+        for session, consumer in self.group.takers.consumers.items():
             assert consumer.committed <= 4
             assert consumer.fetching == sum(fetch.wanted for fetch in consumer.fetches)
             held += len(consumer.unacked)
@@ -137,11 +137,11 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_while_there_is_something_to_give(self) -> None:
         group = self.group
-        if group._line:
-            assert not group._returned
-            assert all(reader.take() is None for reader in group._readers.values())
-        for consumer in group._consumers.values():
-            assert not consumer.wants or consumer in group._line
+        if group.takers.line:
+            assert not group.retries.returned
+            assert all(reader.take() is None for reader in group.intake.readers.values())
+        for consumer in group.takers.consumers.values():
+            assert not consumer.wants or consumer in group.takers.line
 
     @invariant()
     def the_keys_of_what_is_lent_differ(self) -> None:
@@ -151,9 +151,9 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def each_deadline_is_for_something(self) -> None:
         group, loans = self.group, self.bench.loans
-        stalled = sum(one.stalled is not None for one in group._consumers.values())
-        fetches = sum(len(one.fetches) for one in group._consumers.values())
-        assert group._fetches == fetches <= 6
+        stalled = sum(one.stalled is not None for one in group.takers.consumers.values())
+        fetches = sum(len(one.fetches) for one in group.takers.consumers.values())
+        assert group.takers.fetches == fetches <= 6
         lent = {id(item.loan): item.loan for item in loans.lent.values()}
         assert all(item in item.loan.items for item in loans.lent.values() if item.loan is not None)
         assert None not in lent.values()

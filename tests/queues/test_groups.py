@@ -9,8 +9,8 @@ import pytest
 from chappe.errors import BadRequest, Overload
 from chappe.queues.filter import describe, wants
 from chappe.queues.options import QueueLimits
+from chappe.queues.progress import GroupState
 from chappe.queues.record import Stored
-from chappe.queues.state import GroupState
 from tests.queues.rig import Bench, held_bench, people
 
 
@@ -32,7 +32,7 @@ def test_a_group_that_comes_later_gets_what_is_still_there() -> None:
     bench.consume(a, 1, group="a")
     bench.ack(a, 1)
     bench.consume(b, group="b")
-    bench.queue.register("c", "c", None, None, new=True)
+    bench.queue.members.register("c", "c", None, None, new=True)
     bench.consume(c, group="c")
     bench.send()
     assert b.got == [2, 3, 4]
@@ -64,7 +64,7 @@ def test_a_group_that_is_given_up_holds_nothing_back() -> None:
     bench.fetch(b, wait_s=10, request=9, group="b")
     bench.send(2)
     bench.ack(a, 1, 2)
-    assert bench.queue.unregister("b", "") == [b]
+    assert bench.queue.members.unregister("b", "") == [b]
     bench.settle()
     assert bench.loans.bytes_held == bench.queue.state.depth() == 0
     assert list(bench.queue.groups) == ["a"]
@@ -77,7 +77,7 @@ def test_a_fetch_that_waits_in_a_group_that_is_given_up_is_refused() -> None:
     bench = Bench()
     (a,) = people("a")
     bench.fetch(a, wait_s=10, group="g")
-    bench.queue.unregister("g", "")
+    bench.queue.members.unregister("g", "")
     ((request, error),) = a.refused
     assert (request, "given up" in error.reason) == (7, True)
     assert len(bench.loans.deadlines) == 0
@@ -86,35 +86,35 @@ def test_a_fetch_that_waits_in_a_group_that_is_given_up_is_refused() -> None:
 def test_a_consumer_leaves_its_group_and_the_group_stays() -> None:
     bench = Bench()
     queue = bench.queue
-    queue.register("g", "a", None, None)
-    queue.register("g", "b", None, None)
+    queue.members.register("g", "a", None, None)
+    queue.members.register("g", "b", None, None)
     assert list(queue.state.groups["g"].consumers) == ["a", "b"]
-    queue.unregister("g", "a")
+    queue.members.unregister("g", "a")
     assert list(queue.state.groups["g"].consumers) == ["b"]
     with pytest.raises(BadRequest, match="name"):
-        queue.unregister("g", "a")
+        queue.members.unregister("g", "a")
     with pytest.raises(BadRequest, match="group"):
-        queue.unregister("other", "")
+        queue.members.unregister("other", "")
     with pytest.raises(BadRequest, match="group"):
-        queue.unregister("!dead", "")
+        queue.members.unregister("!dead", "")
 
 
 def test_a_group_of_one_goes_with_its_consumer() -> None:
     bench = Bench()
-    bench.queue.register("a", "a", None, None)
-    bench.queue.unregister("a", "a")
+    bench.queue.members.register("a", "a", None, None)
+    bench.queue.members.unregister("a", "a")
     assert "a" not in bench.queue.state.groups
 
 
 def test_another_filter_than_the_groups_is_refused() -> None:
     bench = Bench()
     queue = bench.queue
-    queue.register("g", "a", ["red"], {"h": "1"})
+    queue.members.register("g", "a", ["red"], {"h": "1"})
     for tags, headers in ((["blue"], None), (["red"], None), (None, {"h": "1"})):
         with pytest.raises(BadRequest, match=r"tags.*'g'.*red"):
-            queue.register("g", "b", tags, headers)
-    queue.register("g", "b", ["red"], {"h": "1"})
-    queue.register("g", "c", None, None)
+            queue.members.register("g", "b", tags, headers)
+    queue.members.register("g", "b", ["red"], {"h": "1"})
+    queue.members.register("g", "c", None, None)
     assert list(queue.state.groups["g"].consumers) == ["a", "b", "c"]
     assert queue.state.groups["g"].tags == ["red"]
 
@@ -122,7 +122,7 @@ def test_another_filter_than_the_groups_is_refused() -> None:
 def test_a_group_passes_over_what_it_does_not_want_and_keeps_none_of_it() -> None:
     bench = Bench()
     (a,) = people("a")
-    bench.queue.register("g", "a", ["red", "blue"], None)
+    bench.queue.members.register("g", "a", ["red", "blue"], None)
     bench.consume(a, group="g")
     for tags in (["red"], ["green"], None, ["green", "blue"]):
         bench.send(tags=tags)
@@ -167,21 +167,21 @@ def test_a_filter_is_told_in_words() -> None:
 def test_groups_and_their_consumers_are_bounded() -> None:
     bench = Bench(None, QueueLimits(groups_max=2, consumers_max=2))
     queue = bench.queue
-    queue.register("a", "1", None, None)
-    queue.register("b", "", None, None)
+    queue.members.register("a", "1", None, None)
+    queue.members.register("b", "", None, None)
     with pytest.raises(Overload, match="groups"):
-        queue.register("c", "", None, None)
-    queue.register("a", "2", None, None)
-    queue.register("a", "2", None, None)
+        queue.members.register("c", "", None, None)
+    queue.members.register("a", "2", None, None)
+    queue.members.register("a", "2", None, None)
     with pytest.raises(Overload, match="consumers"):
-        queue.register("a", "3", None, None)
+        queue.members.register("a", "3", None, None)
 
 
 def test_groups_come_back_as_they_were() -> None:  # Q11
     bench, _ = held_bench()
     a, b = people("ab")
-    bench.queue.register("g", "a", ["red"], {"h": "1"})
-    bench.queue.register("n", "", None, None, new=True)
+    bench.queue.members.register("g", "a", ["red"], {"h": "1"})
+    bench.queue.members.register("n", "", None, None, new=True)
     bench.consume(a, group="g")
     bench.send(3, tags=["red"], headers={"h": "1"})
     bench.ack(a, 1, 3)

@@ -40,10 +40,10 @@ def pages(bench: Bench, n: int, **fields: Any) -> list[list[int]]:
 def test_figures_say_all_there_is_to_know_in_numbers() -> None:
     bench = Bench(lanes=2, attempts_max=1)
     a, b = people("ab")
-    bench.queue.register("g", "a", ["red"], {"h": "1"})
+    bench.queue.members.register("g", "a", ["red"], {"h": "1"})
     bench.consume(a, 1, group="g")
     bench.fetch(b, wait_s=60, group="g")
-    bench.queue.register("n", "b", None, None)
+    bench.queue.members.register("n", "b", None, None)
     bench.send(payload=b"123", tags=["red"], headers={"h": "1"})
     bench.send(due_ms=bench.clock.wall_ms() + 5_000)
     bench.send(consumers=["x"])

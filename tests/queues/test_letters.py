@@ -136,7 +136,7 @@ def test_one_for_a_consumer_that_never_came_waits_for_it_again_and_goes_to_nobod
     assert dead(bench) == [1]
     replay(bench)
     assert a.got == []
-    bench.queue.register("x", "x", None, None)
+    bench.queue.members.register("x", "x", None, None)
     bench.consume(x, group="x")
     assert x.got == [1]
 

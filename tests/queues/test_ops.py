@@ -53,7 +53,7 @@ class QueueRig(Rig):
         super().__init__(**options)
         self.timer = ManualTimer()
         self.queues = Queues(self.hub, self.timer, queue_limits)
-        self.hub.serve({**self.queues.handlers(), Send: self.queues.send})
+        self.hub.serve({**self.queues.handlers(), Send: self.queues.sending.send})
 
     def make(self, to: str = JOBS, app: str = "default", **options: Any) -> None:
         made = QueueOptions.of({"volatile": True, **options})
@@ -309,7 +309,7 @@ async def test_to_remove_a_queue_answers_who_waits_there() -> None:
     assert recorder.drops == {"queue_removed": 1}
     assert error(await rig.ask(worker, Ack(id=3, message=got[0].message)))[0] == "protocol"
     rig.hub.close(worker.session, CloseCode.NORMAL, "")
-    assert rig.queues._visited == {}
+    assert rig.queues.consuming._visited == {}
 
 
 @pytest.mark.parametrize(

@@ -301,3 +301,60 @@ async def test_a_publish_is_no_part_of_a_run() -> None:
     alice = rig.endpoint("alice")
     alice.say(put(0, 1), Publish(id=2, to="topic:t"), put(1, 3))
     assert {op.id for op in await rig.heard(alice)} == {1, 2, 3}
+
+
+@on_loop
+async def test_a_message_that_is_too_large_is_refused_within_a_run() -> None:
+    rig = RunRig()
+    alice = rig.endpoint("alice")
+    alice.say(put(0, 1), put("x" * rig.hub.limits.message_bytes_max, 2), put(2, 3))
+    replies = {op.id: op.ok for op in await rig.heard(alice)}
+    assert replies == {1: True, 2: False, 3: True}
+
+
+@on_loop
+async def test_a_queue_that_names_its_consumers_names_them_in_runs_too() -> None:  # Q8
+    rig = RunRig(consumers=["a"])
+    alice = rig.endpoint("alice")
+    alice.say(put(0, 1), put(1, 2))
+    await rig.tick()
+    assert {one.consumers and one.consumers[0] for one in rig.storage._stored(1, 1)} == {"a"}
+
+
+@on_loop
+async def test_the_next_of_a_key_waits_until_the_acknowledgement_is_durable() -> None:  # Q4
+    rig = RunRig()
+    alice, worker = rig.endpoint("alice"), await rig.consumer()
+    alice.say(put(0, 1), put(1, 2, key="k"), put(2, 3, key="k"))
+    await rig.tick()
+    got = worker.heard()
+    assert payloads(got) == [0, 1]
+    rig.held = True
+    worker.say(*(Ack(message=op.message) for op in got))
+    await rig.tick()
+    assert worker.heard() == []
+    rig.held = False
+    await rig.tick()
+    assert payloads(worker.heard()) == [2]
+
+
+@on_loop
+async def test_a_full_storage_refuses_a_run_message_by_message() -> None:
+    rig = RunRig()
+    alice = rig.endpoint("alice")
+    await rig.tick()
+    rig.storage.short = True
+    alice.say(put(0, 1), put(1, 2))
+    assert [op.error for op in await rig.heard(alice)] == ["overload", "overload"]
+    assert rig.queue.state.depth() == 0
+
+
+@on_loop
+async def test_a_run_is_handed_out_in_parts_of_bounded_size() -> None:
+    rig = RunRig()
+    alice, worker = rig.endpoint("alice"), await rig.consumer()
+    alice.say(*(put("x" * 100_000, n) for n in range(1, 11)))
+    await rig.tick()
+    assert len(worker.heard()) == 10
+    loans = {id(item.loan): len(item.loan.items) for item in rig.queues._loans.lent.values()}
+    assert max(loans.values()) <= 3

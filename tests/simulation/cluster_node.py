@@ -128,6 +128,7 @@ class SimulatedNode:
         self._listener = world.network.listen(
             lambda: TappedConnection(self, world.truth), self.name, TCP_PORT, None
         )
+        self.neighbourhood.opened()
         self.up = True
 
     def _neighbourhood(self) -> Neighbourhood:

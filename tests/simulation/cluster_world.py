@@ -12,7 +12,7 @@ from unittest.mock import patch
 from structlog.testing import capture_logs
 
 from chappe.cluster.link import Link, LinkState
-from chappe.queues.group import Group
+from chappe.queues.lending import Lending
 from chappe.registry.memory import MemoryRegistry
 from chappe.simulation import SimulatedClock, Simulation
 from chappe.store.memory import MemoryStore
@@ -91,15 +91,16 @@ class ClusterWorld:
 
     def _known_loans(self) -> Any:
         """Let the truth know what queues lend."""
-        lend = Group._lend
+        hand = Lending._hand
 
-        def lend_and_tell(group: Group, item: Any, consumer: Any, now: float) -> bool:
-            lent = lend(group, item, consumer, now)
+        def hand_and_tell(lending: Lending, items: Any, consumer: Any, now: float) -> bool:
+            lent = hand(lending, items, consumer, now)
             if lent:
-                self.truth.lent[item.record.id].append(self.loop.time())
+                for item in items:
+                    self.truth.lent[item.record.id].append(self.loop.time())
             return lent
 
-        return patch.object(Group, "_lend", lend_and_tell)
+        return patch.object(Lending, "_hand", hand_and_tell)
 
     async def _live(self) -> None:
         self.registry = MemoryRegistry()

@@ -12,14 +12,18 @@ from chappe.log import batch as batch_module
 from chappe.log.journal import Journal
 from chappe.log.recovery import Recovery
 from chappe.log.writer import Writer
-from chappe.queues import group as group_module
+from chappe.queues import reader as reader_module
+from chappe.queues import snapshot as snapshot_module
 from chappe.queues.delays import Delays
 from chappe.queues.group import Group
+from chappe.queues.intake import Intake
 from chappe.queues.letters import Letters
 from chappe.queues.local import LocalStorage
+from chappe.queues.producers import Producers
 from chappe.queues.queue import Queue
 from chappe.queues.reader import Reader
 from chappe.queues.record import Done, Tried
+from chappe.queues.retries import Retries
 from chappe.queues.state import QueueState
 
 Method = Callable[..., Any]
@@ -73,13 +77,14 @@ def one_try_more(original: Method) -> Method:
 def try_for_ever(original: Method) -> Method:
     """Where the limit is looked at when a message comes again, let there be none."""
 
-    def try_again(self: Group, item: Any) -> None:
-        options = self.queue.state.options
-        self.queue.state.options = msgspec.structs.replace(options, attempts_max=1_000)
+    def try_again(self: Retries, item: Any) -> None:
+        state = item.group.queue.state
+        options = state.options
+        state.options = msgspec.structs.replace(options, attempts_max=1_000)
         try:
             original(self, item)
         finally:
-            self.queue.state.options = options
+            state.options = options
 
     return try_again
 
@@ -163,21 +168,21 @@ def leave_the_tail(original: Method) -> Method:
 
 
 def snapshot_without_open(original: Method) -> Method:
-    def snapshot(self: QueueState) -> Any:
+    def groups(state: QueueState) -> Any:
         found = {
             (group, lane): progress.open
-            for group in self.groups.values()
+            for group in state.groups.values()
             for lane, progress in group.progress.items()
         }
         for group, lane in found:
             group.progress[lane].open = set()
         try:
-            return original(self)
+            return original(state)
         finally:
             for (group, lane), entries in found.items():
                 group.progress[lane].open = entries
 
-    return snapshot
+    return groups
 
 
 def overlook_a_failed_sync(original: Method) -> Method:
@@ -193,6 +198,21 @@ def overlook_a_failed_sync(original: Method) -> Method:
 
 def trim_what_is_there(original: Method) -> Method:
     return lambda self, lsn: original(self, self.flushed)
+
+
+def take_keyed_ones_as_plain(original: Method) -> Method:
+    """In a run, whatever else of its key is in hand."""
+
+    def take_plain(self: Reader, n: int, bytes_max: int) -> Any:
+        keys = {message.seq: message.key for message in self._window}
+        for message in self._window:
+            message.key = None
+        taken = original(self, n, bytes_max)
+        for message in (*taken, *self._window):
+            message.key = keys[message.seq]
+        return taken
+
+    return take_plain
 
 
 def done_before_the_commit(original: Method) -> Method:
@@ -212,18 +232,19 @@ FAULTS = [
     Fault("retried into success", Writer, "sync", overlook_a_failed_sync, 60),
     Fault("trimmed too early", Journal, "trim", trim_what_is_there, 10),
     Fault("one try more", Queue, "__init__", one_try_more, 10),
-    Fault("tries without end after a crash", Group, "try_again", try_for_ever, 10),
+    Fault("tries without end after a crash", Retries, "try_again", try_for_ever, 10),
     Fault("attempts not written", LocalStorage, "commit", write_no(Tried), 10),
     Fault("mark not ahead", Reader, "__init__", need_no_mark, 10),
     Fault("cursor not written", LocalStorage, "commit", write_no(Done), 10),
-    Fault("no dedup", Queue, "_known", never, 10),
+    Fault("no dedup", Producers, "known", never, 10),
     Fault("dedup forgotten at a start", LocalStorage, "known", forget_producers, 20),
-    Fault("order of keys ignored", Group, "_key", never, 10),
+    Fault("order of keys ignored", Intake, "_key", never, 10),
     Fault("taken back and delivered", Delays, "cancel", say_taken_back, 10),
     Fault("taken back too late", Delays, "_release", release_without_looking, 60),
     Fault("delayed lost at a start", Delays, "__init__", begin_without_delayed, 10),
-    Fault("snapshot without open entries", QueueState, "snapshot", snapshot_without_open, 10),
+    Fault("snapshot without open entries", snapshot_module, "_groups", snapshot_without_open, 10),
     Fault("dead letter dropped", Letters, "bury", never, 10),
-    Fault("filter ignored", group_module, "wants", lambda original: lambda *_: True, 10),
+    Fault("filter ignored", reader_module, "wants", lambda original: lambda *_: True, 10),
+    Fault("order of keys ignored in runs", Reader, "take_plain", take_keyed_ones_as_plain, 20),
     Fault("handed back is done", Group, "give_back", done_before_the_commit, 10),
 ]

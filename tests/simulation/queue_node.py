@@ -19,6 +19,7 @@ from chappe.log.options import JournalOptions
 from chappe.queues.local import LocalStorage
 from chappe.queues.options import QueueLimits
 from chappe.queues.record import encode_record
+from chappe.queues.snapshot import snapshot_of
 from chappe.simulation import Process, SimDisk
 from chappe.store.memory import MemoryStore
 from chappe.wire.limits import Limits
@@ -105,7 +106,7 @@ class QueueNode:
 
     def snapshots(self) -> dict[str, bytes]:
         """All that is known of each queue."""
-        return {state.address: encode_record(state.snapshot()) for state in self.storage.known()}
+        return {state.address: encode_record(snapshot_of(state)) for state in self.storage.known()}
 
     def left_over(self) -> dict[str, Any]:
         """What the core still has in hand when all is done."""
@@ -116,7 +117,7 @@ class QueueNode:
         for queue in broker.queues.values():
             for name, group in queue.groups.items():
                 where = f"{queue.address}/{name}"
-                found[f"{where} keys"] = dict(group._keys)
-                found[f"{where} returned"] = list(group._returned)
+                found[f"{where} keys"] = dict(group.intake.keys)
+                found[f"{where} returned"] = list(group.retries.returned)
                 found[f"{where} in hand"] = group.in_hand
         return {name: value for name, value in found.items() if value}

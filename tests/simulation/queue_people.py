@@ -115,13 +115,22 @@ class Producer(Person):
     async def act(self) -> None:
         while not self.world.quiet:
             if self.random.random() < 0.3:
-                sends = [
-                    self._send(self._draw(keyed=False)) for _ in range(self.random.randint(2, 8))
-                ]
-                await asyncio.gather(*sends)
+                await self._burst(self.random.randint(2, 20))
             else:
                 await self._send(self._draw(keyed=self.random.random() < 0.6))
             await asyncio.sleep(self.random.expovariate(self.world.rate))
+
+    async def _burst(self, count: int) -> None:
+        """Send many at once. Retries would change their order: so those have no keys."""
+        client = await self.connected()
+        keyed = not self.idempotent and self.random.random() < 0.5
+        draws = [self._draw(keyed=keyed) for _ in range(count)]
+        if keyed:
+            # In one queue mostly, so that a run has several of a key.
+            for sent in draws:
+                sent.queue = draws[0].queue
+                sent.key = None if sent.queue in self.world.ordered else sent.key
+        await asyncio.gather(*(self._send(sent, client) for sent in draws))
 
     def _draw(self, *, keyed: bool) -> Sent:
         random, world = self.random, self.world
@@ -142,7 +151,7 @@ class Producer(Person):
         world.history.sent[sent.number] = sent
         return sent
 
-    async def _send(self, sent: Sent) -> None:
+    async def _send(self, sent: Sent, client: QueueClient | None = None) -> None:
         """Try until it is known what became of it, if a retry is recognised as such."""
         random = self.random
         filling = "x" * random.choice([0, 10, 100, 1500])
@@ -151,14 +160,15 @@ class Producer(Person):
             "data": Raw(payload(sent.number, filling)),
             "key": sent.key,
             "tags": ["red"] if sent.red else None,
-            "num": sent.number if random.random() < 0.5 else None,
+            "num": sent.number if random.random() < 0.2 else None,
         }
         if sent.delayed:
             fields["delay_ms"] = int(sent.delay_s * 1000)
         if sent.producer is not None:
             fields["producer"], fields["seq"] = sent.producer
         for _ in range(TRIES_MAX if sent.producer is not None else 1):
-            outcome, reply = await self.ask(await self.connected(), Send, **fields)
+            asked, client = client or await self.connected(), None
+            outcome, reply = await self.ask(asked, Send, **fields)
             if outcome != FAIL and sent.outcome != OK:
                 sent.outcome = outcome
             if reply is not None and reply.ok:

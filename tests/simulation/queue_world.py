@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from chappe.queues.broker import Broker
 from chappe.queues.group import Group
+from chappe.queues.lending import Lending
 from chappe.queues.queue import Queue
 from chappe.simulation import PowerCut, SimFs, Simulation
 from chappe.simulation.process import outside
@@ -20,6 +21,8 @@ from tests.simulation.queue_node import QueueNode
 from tests.simulation.queue_people import NODE, Administrator, Consumer, Person, Producer
 
 JOBS, LINE = "queue:jobs", "queue:line"
+# The group that comes while the others are at work.
+LATE = "late"
 TROUBLE_S = 16.0
 # Everything was tried again long before: the longest wait between two tries is a second.
 DRAIN_S = 120.0
@@ -41,6 +44,8 @@ class QueueWorld:
         self.queues = [JOBS, LINE]
         self.ordered = {LINE}
         self.groups = {JOBS: ["a", "b", "red"], LINE: [""]}
+        # When a group that came while others were at work was there for sure.
+        self.late: dict[str, float] = {}
         self.attempts_max = random.choice([2, 4, 16])
         self.rate = random.choice([2.0, 6.0])
         # With any other policy only a process that ends loses nothing.
@@ -68,14 +73,14 @@ class QueueWorld:
         return self.flush == "always"
 
     def run(self) -> QueueWorld:
-        hand = Group._hand
+        hand = Lending._hand
 
-        def hand_and_tell(group: Group, items: Any, consumer: Any, now: float) -> bool:
-            lent = hand(group, items, consumer, now)
+        def hand_and_tell(lending: Lending, items: Any, consumer: Any, now: float) -> bool:
+            lent = hand(lending, items, consumer, now)
             # At the very end crashed processes come to theirs, too: that is nobody's business.
             if lent and not self.ended:
                 for item in items:
-                    self._lent(group, item)
+                    self._lent(item.group, item)
             return lent
 
         send_all, ack_all = Queue.send_all, Group.ack_all
@@ -97,7 +102,7 @@ class QueueWorld:
 
         with (
             capture_logs(),
-            patch.object(Group, "_hand", hand_and_tell),
+            patch.object(Lending, "_hand", hand_and_tell),
             patch.object(Broker, "failed", fail_and_tell),
             patch.object(Queue, "send_all", send_and_count),
             patch.object(Group, "ack_all", ack_and_count),
@@ -131,6 +136,8 @@ class QueueWorld:
         consumers = [one for one in self.people if isinstance(one, Consumer)]
         await asyncio.gather(*(self._on(one, one.join()) for one in consumers))
         acting = [self._on(one, one.act()) for one in self.people]  # type: ignore[attr-defined]
+        latecomer = Consumer(self, "late0", JOBS, LATE, pushed=True)
+        acting.append(self._on(latecomer, self._come_late(latecomer)))
         chaos = Chaos(self, self.simulation.stream("chaos"))
         await chaos.run(TROUBLE_S)
         chaos.end()
@@ -141,6 +148,15 @@ class QueueWorld:
         await asyncio.gather(*acting)
         await self.network.on_host("admin", self._look())
         self.ended = True
+
+    async def _come_late(self, latecomer: Consumer) -> None:
+        await asyncio.sleep(self.random.uniform(0.2, 0.8) * TROUBLE_S)
+        await latecomer.join()
+        self.late[LATE] = self.loop.time()
+        self.trace.record("late", group=LATE)
+        # Not at once: others may be done with much of what it waits for.
+        await asyncio.sleep(self.random.uniform(0.0, 0.3) * TROUBLE_S)
+        await latecomer.act()
 
     def _people(self) -> list[Person]:
         return [

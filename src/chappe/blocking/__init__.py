@@ -7,6 +7,10 @@
 
 One background thread with an event loop of its own serves a client, which any number of threads may
 use at once. `on_notice`, `on_dead` and a token function are called in that thread.
+
+Each method is written out with all its parameters, as in `chappe.client`: an editor and `help` show
+what there is, which they could not of methods that are made from the others. A test holds the two
+to each other.
 """
 
 from chappe.blocking.client import Client, connect

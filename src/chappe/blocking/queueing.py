@@ -1,9 +1,4 @@
-"""What a client does with queues, without `await`.
-
-Each method stands here with all its parameters, as in `chappe.client`: an editor and `help` show a
-caller what there is, which they could not of methods that are made from the others. A test holds
-the two to each other.
-"""
+"""What a client does with queues, without `await`."""
 
 from __future__ import annotations
 

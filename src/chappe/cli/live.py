@@ -10,6 +10,9 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from chappe.cli.options import console, print_json
+from chappe.errors import ConfigError
+
+_WATCH_S_MAX = 86_400.0
 
 
 def show(
@@ -19,11 +22,14 @@ def show(
     watch_s: float,
     as_json: bool,
 ) -> None:
-    """Show what is fetched, until interrupted if it is to be watched."""
+    """Show what is fetched, until interrupted if it is to be watched; raises ConfigError."""
+    # So written, it refuses NaN as well.
+    if not 0 <= watch_s <= _WATCH_S_MAX:
+        raise ConfigError(f"--watch: must be between 0 and {_WATCH_S_MAX:.0f}")
     if as_json:
         print_json(fetch())
         return
-    if watch_s <= 0:
+    if watch_s == 0:
         console.print(view(fetch()))
         return
     with Live(view(fetch()), console=console, auto_refresh=False) as live:

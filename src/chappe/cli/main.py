@@ -57,5 +57,9 @@ def main() -> None:
         line = Text.assemble(("chappe: ", "bold red"), str(error))
         Console(stderr=True, soft_wrap=True).print(line)
         raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
+    except RecursionError:
+        # Nothing of ours goes deep but data: what a file, a peer or a message brought.
+        Console(stderr=True).print(Text("chappe: JSON here is nested too deeply to be read"))
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -47,12 +47,22 @@ def api(http: str, token_file: Path | None, ca: Path | None, token: str | None) 
 
 def parse_data(text: str) -> Any:
     """A payload from the command line: JSON if it is JSON, else text; `-` reads standard input."""
-    if text == "-":
-        text = sys.stdin.read()
+    return json_or_text(sys.stdin.read() if text == "-" else text, "DATA")
+
+
+def json_or_text(text: str, where: str) -> Any:
+    """What a text stands for; raises ConfigError that says where it is."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
     except ValueError:
         return text
+    except RecursionError:
+        raise ConfigError(f"{where}: nested too deeply") from None
+
+
+def _refuse(constant: str) -> None:
+    """NaN and the like: Python would read them, and JSON has none."""
+    raise ValueError(constant)
 
 
 def print_json(value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -30,7 +31,8 @@ def make_key(file: Annotated[Path, typer.Argument(help="Where to write it.")]) -
         raise ConfigError(f"FILE: {error}") from None
     with os.fdopen(descriptor, "w") as out:
         out.write(secrets.token_urlsafe(SECRET_BYTES_MIN * 2) + "\n")
-    console.print(f"[green]wrote[/] {file}", highlight=False)
+    # A path is one word to whoever reads it by a program.
+    console.print(f"[green]wrote[/] {file}", highlight=False, soft_wrap=True)
 
 
 @app.command("create")
@@ -50,8 +52,8 @@ def create(
     """Print a token for a user."""
     parse_address(as_, "--as")
     check_app(for_app)
-    if hours <= 0:
-        raise ConfigError("--hours: must be above 0")
+    if not 0 < hours < math.inf:
+        raise ConfigError("--hours: must be above 0, and end")
     for pattern in (
         *(send or ()),
         *(publish or ()),

@@ -122,7 +122,7 @@ def read_data(op: Reply | Request) -> Any:
         return payload
     try:
         return msgspec.json.decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"data: {error}") from None
 
 

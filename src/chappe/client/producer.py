@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from chappe.client.outlet import Outlet, Post
@@ -12,6 +13,8 @@ RETRIES = 16
 # A queue remembers the last thousand numbers of each producer: an older one could not be
 # recognised as a retry.
 _WINDOW_MAX = 1_000
+# It remembers as many of each producer's however many producers there are.
+_SPAN_MIN = 64
 
 
 class Receipt(NamedTuple):
@@ -35,7 +38,8 @@ class Producer(Outlet):
 
     A send that fails for a while is repeated up to `retries` times, with growing delays, under the
     same number: it is stored once, also when an answer was lost. With a `window` so many may be
-    under way at a time; a retry may then change their order.
+    under way at a time; a retry may then change their order. Those behind one that is repeated
+    go on until it is in danger of being too old to be recognised, and then wait for it.
 
     The broker knows a retry by the producer's name and number. Without a name it is random, and
     unlike any other. A named producer that comes back after its process has ended must go on with
@@ -71,6 +75,9 @@ class Producer(Outlet):
         self.seq = seq
         self._retries = retries
         self._turn = asyncio.Semaphore(window)
+        # The numbers from the oldest that is under way, and whether each is settled.
+        self._settled: OrderedDict[int, bool] = OrderedDict()
+        self._span = asyncio.Semaphore(min(_WINDOW_MAX, max(_SPAN_MIN, 2 * window)))
         self._waiting = 0
 
     async def send(
@@ -108,11 +115,24 @@ class Producer(Outlet):
         self._waiting += 1
         try:
             async with self._turn:
-                fields["producer"], fields["seq"] = self.name, self.seq
-                self.seq += 1
-                return await self._try(fields, payload, binary)
+                await self._span.acquire()
+                return await self._number(fields, payload, binary)
         finally:
             self._waiting -= 1
+
+    async def _number(self, fields: dict[str, Any], payload: bytes, binary: bool) -> Receipt:
+        seq = self.seq
+        self.seq += 1
+        fields["producer"], fields["seq"] = self.name, seq
+        settled = self._settled
+        settled[seq] = False
+        try:
+            return await self._try(fields, payload, binary)
+        finally:
+            settled[seq] = True
+            while settled and next(iter(settled.values())):
+                settled.popitem(last=False)
+                self._span.release()
 
     async def _try(self, fields: dict[str, Any], payload: bytes, binary: bool) -> Receipt:
         backoff = self._post.backoff()

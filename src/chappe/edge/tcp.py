@@ -15,13 +15,15 @@ from chappe.wire.packed import Splitter, read_client_ops
 
 # How long a peer may take to read what was written before the goodbye.
 _CLOSE_TIMEOUT_S = 10.0
+# How long a peer may take to end its side after the goodbye.
+_LINGER_S = 2.0
 _PING = STREAM.op(Ping())
 
 
 class TcpConnection(asyncio.Protocol):
     """One connection: the edge's end of a session."""
 
-    __slots__ = ("_edge", "_hub", "_session", "_splitter", "_transport")
+    __slots__ = ("_closing", "_edge", "_hub", "_session", "_splitter", "_transport")
 
     _session: Session
     _transport: asyncio.Transport
@@ -30,6 +32,7 @@ class TcpConnection(asyncio.Protocol):
         self._hub = hub
         self._edge = edge
         self._splitter = Splitter(hub.limits.message_bytes_max)
+        self._closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -43,7 +46,7 @@ class TcpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         session = getattr(self, "_session", None)
-        if session is None:
+        if session is None or self._closing:
             return
         ops: list[Op] = []
         try:
@@ -76,7 +79,22 @@ class TcpConnection(asyncio.Protocol):
         self._hub.outboxes.put(self._session, _PING)
 
     def close(self, code: int, reason: str) -> None:
+        """Say goodbye and why, and end.
+
+        To a peer that was somebody the other side stays open for a moment: what it says before it
+        has read the goodbye would be answered with a reset, and that takes the goodbye with it.
+        """
         self._transport.write(STREAM.op(Closed(code=code, reason=reason)))
+        session = getattr(self, "_session", None)
+        if session is not None and session.address and self._transport.can_write_eof():
+            self._closing = True
+            self._transport.write_eof()
+            asyncio.get_running_loop().call_later(_LINGER_S, self._let_go)
+        else:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close, and cut what a peer that does not read leaves behind."""
         self._transport.close()
         if self._transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)

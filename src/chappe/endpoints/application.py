@@ -71,7 +71,7 @@ class Application:
         self.queues = Queues(hub, loop, queues)
         self.queues.tell = self._tell_sender
         self.services = Services(hub, loop)
-        self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.send))
+        self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.sending.send))
         self.topics = Topics(hub, self.avatars)
         self.definitions = Definitions(hub, directory, self.topics, self.queues, node)
         self.avatars.on_removed = self._avatar_removed
@@ -128,6 +128,8 @@ class Application:
             at_home = self._at_home(kind, handler)
 
             def carry_out(session: Session, op: Create | Delete) -> None:
+                if self._waits(session, op):
+                    return
                 (at_home if self._is_placed(session.app.name, op) else handler)(session, op)
 
             return carry_out
@@ -157,6 +159,8 @@ class Application:
 
         def carry_out(session: Session, op: PlacedOp) -> None:
             app, to, cluster = session.app.name, op.to, self.cluster
+            if self.definitions.changing and self._waits(session, op):
+                return
             if quick and not cluster.holding and self.queues.get(app, to) is not None:
                 handler(session, op)  # it lives here, as nearly all do that are asked for
                 return
@@ -178,10 +182,20 @@ class Application:
 
         return carry_out
 
+    def _waits(self, session: Session, op: PlacedOp) -> bool:
+        """Whether an op waits until its queue is made or removed, as was asked before it."""
+        key = (session.app.name, op.to)
+        if key not in self.definitions.changing:
+            return False
+        self.definitions.wait(key, partial(self._again, session, op))
+        return True
+
     def _send_run(self, session: Session, ops: list[Send], at: int) -> int:
         """Take sends to a queue that lives here, as many as follow each other."""
         app, to = session.app, ops[at].to
         if to.__class__ is not str or self.cluster.holding or to in app.endpoints:
+            return 0
+        if self.definitions.changing and (app.name, to) in self.definitions.changing:
             return 0
         queue = self.queues.get(app.name, to)
         if queue is None:

@@ -6,7 +6,9 @@ One in a journal lives wherever that journal's master is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -34,6 +36,9 @@ log = structlog.get_logger()
 _TOPIC_FIELDS = TopicOptions.__struct_fields__
 _QUEUE_FIELDS = QueueOptions.__struct_fields__
 
+# What may wait for one queue to be made or removed: milliseconds, as long as its storage answers.
+_WAITING_MAX = 10_000
+
 T = TypeVar("T")
 
 _encode = msgspec.msgpack.encode
@@ -59,6 +64,8 @@ class Definitions:
         self._queues = queues
         self.node = node
         self._owners: dict[Key, QueueRecord] = {}
+        # Queues that are being made or removed, and what was asked of them since: it waits.
+        self.changing: dict[Key, deque[Callable[[], None]]] = {}
         # Where durable queues that are made here live: a journal of that name, or "redis".
         self.engine = ""
         # The node that is the master of a journal.
@@ -103,17 +110,42 @@ class Definitions:
             if error is None:
                 # Also when nobody waits for the answer any more: the queue is there.
                 self._directory.put(*key, _encode(record))
-            if session.closed:
-                return
-            if error is not None:
+            if error is not None and not session.closed:
                 self._hub.refuse(session, op.id, error)
-            else:
+            elif not session.closed:
                 queue = broker.queues.get(key)
                 self._answer(session, op.id, None if queue is None else queue.state.lanes)
             self._hub.ensure_tick()
+            self._changed(key)
 
-        broker.make(key, options, made)
+        with self._change(key):
+            broker.make(key, options, made)
         self._queues.volatile.settle()
+
+    @contextmanager
+    def _change(self, key: Key) -> Iterator[None]:
+        """Begin to make or to remove a queue; it is over with `_changed`, or if that is refused."""
+        self.changing[key] = deque()
+        try:
+            yield
+        except RequestError:
+            self._changed(key)
+            raise
+
+    def _changed(self, key: Key) -> None:
+        """A queue was made or removed: go on with what waited for that, until another does."""
+        waiting = self.changing.pop(key, deque())
+        while waiting and key not in self.changing:
+            waiting.popleft()()
+        if waiting:
+            self.changing[key].extend(waiting)
+
+    def wait(self, key: Key, action: Callable[[], None]) -> None:
+        """Do something once a queue is made or removed; raises Overload when too much waits."""
+        waiting = self.changing[key]
+        if len(waiting) >= _WAITING_MAX:
+            raise Overload(f"to: {key[1]} is being made or removed, and {_WAITING_MAX} ops wait")
+        waiting.append(action)
 
     def _record(self, known: QueueRecord | None, options: QueueOptions) -> QueueRecord:
         if known is not None:
@@ -155,9 +187,11 @@ class Definitions:
             else:
                 self._forget(session, op)
             self._hub.ensure_tick()
+            self._changed(key)
 
-        broker = self._broker(known)
-        broker.remove((session.app.name, op.to), Unreachable(f"{op.to} was removed"), removed)
+        broker, key = self._broker(known), (session.app.name, op.to)
+        with self._change(key):
+            broker.remove(key, Unreachable(f"{op.to} was removed"), removed)
 
     def _forget(self, session: Session, op: Delete) -> None:
         if self._directory.remove(session.app.name, op.to):
@@ -258,7 +292,7 @@ class Definitions:
                 self._hub.recorder.refused(key[0], error.code)
 
         try:
-            if key not in self._queues.addresses():
+            if self._queues.get(*key) is None:
                 self._queues.check_room()
             self._broker(queue).make(key, queue.options, made)
             self._queues.volatile.settle()

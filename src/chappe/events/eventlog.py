@@ -20,8 +20,8 @@ from chappe.events.schema import VERSION
 # How often what was gathered is written down: so much of what a node knew is lost when it is
 # killed.
 INTERVAL_S = 0.25
-# So many events, or runs of them, are written down at once, however soon: what takes the loop longer
-# than a millisecond or two shows in the latency of messages.
+# So many events, or runs of them, are written down at once, however soon: what takes the loop
+# longer than a millisecond or two shows in the latency of messages.
 CHUNK_EVENTS = 8192
 CHUNK_RUNS = 2048
 # How often a node with nothing to tell says that it is alive.

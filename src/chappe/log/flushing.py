@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import Any, Protocol
 
 import structlog
@@ -86,7 +87,9 @@ class Flushing:
         self._close_batch = close_batch
         self._landed = landed
         self.acknowledger: Acknowledger | None = None
-        self.failed: str | None = f"{folder}: not open"
+        # As it stands in refusals: who is refused need not know where it lies.
+        self.name = f"journal {PurePath(folder).name}"
+        self.failed: str | None = f"{self.name}: not open"
         # Whether it failed for good.
         self.broken = False
         self.flushed = 0
@@ -126,9 +129,9 @@ class Flushing:
         size += HEADER_BYTES
         allowed = self._options.batch_bytes_max
         if size > allowed:
-            raise Overload(f"{self._folder}: {size} bytes at once, {allowed} are allowed")
+            raise Overload(f"{self.name}: {size} bytes at once, {allowed} are allowed")
         if self.building.bytes - self.building.snapshot_bytes + size > allowed:
-            raise Overload(f"{self._folder}: too much waits to be written already")
+            raise Overload(f"{self.name}: too much waits to be written already")
         self._check_disk_room(size, freeing=freeing)
 
     def check_raw_room(self, size: int) -> None:
@@ -143,9 +146,9 @@ class Flushing:
         if self._spare_bytes is not None:
             self._probe()
             if not freeing or not self.fits(size):
-                raise Overload(f"{self._folder}: disk full")
+                raise Overload(f"{self.name}: disk full")
         if not self.fits(size):
-            raise Overload(f"{self._folder}: too much waits to be written already")
+            raise Overload(f"{self.name}: too much waits to be written already")
 
     def fits(self, size: int) -> bool:
         """Whether there is room on the disk for so much more even if it is full."""
@@ -209,7 +212,7 @@ class Flushing:
         if not self.broken:
             log.error("journal failed", folder=self._folder, errno=error.errno, error=str(error))
         self.broken = True
-        self.failed = f"{self._folder}: the disk failed: {error.strerror} (errno {error.errno})"
+        self.failed = f"{self.name}: the disk failed: {error.strerror} (errno {error.errno})"
         self.fence(self.failed)
 
     def flush_now(self) -> None:

@@ -28,7 +28,7 @@ from chappe.log.jobs import Jobs
 from chappe.log.options import JournalOptions
 from chappe.log.raw import check_raw
 from chappe.log.reading import Got, GotRaw, Reading
-from chappe.log.recovery import Recovery
+from chappe.log.recovery import CLOSED, Recovery
 from chappe.log.segment import Damage, Segment, Segments, scan
 from chappe.log.writer import Piece, Writer
 
@@ -36,8 +36,6 @@ log = structlog.get_logger()
 
 # A segment is so many times as long as the snapshot that it begins with, at least.
 _SNAPSHOT_SHARE = 4
-# Lies in the folder of a journal that was closed in order.
-CLOSED = "closed"
 
 
 class Journal:
@@ -178,7 +176,7 @@ class Journal:
                 yield batch
             if not known:
                 self._find_epochs()
-            self._write_anew()
+            recovery.write_anew()
             # What was reset to a master's position and got nothing yet begins there.
             self._resume(max(recovery.base, self._epochs.began))
             self._open = True
@@ -186,21 +184,6 @@ class Journal:
         finally:
             if not self._open:
                 self._writer.unlock()
-
-    def _write_anew(self) -> None:
-        """Write the newest segments again, unless the journal was closed in order.
-
-        A sync that failed may have left pages that look clean and are not on the disk: to sync them
-        again would say that all is well. At most two segments were being written to.
-        """
-        marker = f"{self.folder}/{CLOSED}"
-        if self._fs.exists(marker):
-            self._fs.remove(marker)
-            self._fs.sync_dir(self.folder)
-            return
-        for segment in self._segments.all[-2:]:
-            path = self._segments.path(segment.base)
-            self._fs.rewrite(path, self._fs.read(path, 0, segment.size))
 
     def append(self, records: Sequence[bytes], done: Done | None, *, freeing: bool = False) -> int:
         """Add records to the batch that is being built; returns its LSN.
@@ -361,7 +344,7 @@ class Journal:
         self._flushing.flush_now()
         await self._jobs.settled()
         # What the acknowledger did not let through, or has not confirmed.
-        self._flushing.stop(f"{self.folder}: closed")
+        self._flushing.stop(f"{self._flushing.name}: closed")
         if self._open:
             self._open = False
             self._jobs.run(self._close_files, self._closed)
@@ -383,7 +366,7 @@ class Journal:
         too_large = snapshot_bytes > self._options.batch_bytes_max
         if too_large or not self._flushing.fits(size + snapshot_bytes + 2 * HEADER_BYTES):
             if self._base is None:
-                raise Overload(f"{self.folder}: no room for a snapshot")
+                raise Overload(f"{self._flushing.name}: no room for a snapshot")
             # The segment goes on; to try at every batch would cost a snapshot each.
             log.warning("no room for a snapshot", folder=self.folder, bytes=snapshot_bytes)
             self._roll_bytes += self._options.segment_bytes // 4
@@ -445,11 +428,11 @@ class Journal:
         self._flushing.check_room(size, freeing=freeing)
         allowed = self._options.disk_bytes_max
         if 0 < allowed < self.end - self.start + size and not freeing:
-            raise Overload(f"{self.folder}: holds the {allowed} bytes that it may")
+            raise Overload(f"{self._flushing.name}: holds the {allowed} bytes that it may")
 
     def _check_disk(self) -> None:
         if self._flushing.broken or not self._open:
-            raise Overload(self.failed or f"{self.folder}: not open")
+            raise Overload(self.failed or f"{self._flushing.name}: not open")
 
     def _check_idle(self) -> None:
         self._check_disk()

@@ -14,6 +14,9 @@ from chappe.log.batch import HEADER_BYTES, Batch, peek_ts
 from chappe.log.fs import ASIDE, Fs
 from chappe.log.segment import INDEX_SUFFIX, Damage, Segment, Segments, base_of, read_at, scan
 
+# Lies in the folder of a journal that was closed in order.
+CLOSED = "closed"
+
 
 class Recovery:
     """Reads a journal's folder, once."""
@@ -38,6 +41,21 @@ class Recovery:
         newest = (at for at in reversed(range(len(segments))) if self._is_whole(segments[at]))
         for segment in segments[next(newest, 0) :]:
             yield from self._read(segment)
+
+    def write_anew(self) -> None:
+        """Write the newest segments again, unless the journal was closed in order.
+
+        A sync that failed may have left pages that look clean and are not on the disk: to sync them
+        again would say that all is well. At most two segments were being written to.
+        """
+        marker = f"{self._segments.folder}/{CLOSED}"
+        if self._fs.exists(marker):
+            self._fs.remove(marker)
+            self._fs.sync_dir(self._segments.folder)
+            return
+        for segment in self._segments.all[-2:]:
+            path = self._segments.path(segment.base)
+            self._fs.rewrite(path, self._fs.read(path, 0, segment.size))
 
     def _find(self) -> None:
         folder = self._segments.folder

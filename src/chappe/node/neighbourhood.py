@@ -104,6 +104,8 @@ class Neighbourhood:
         self._copy = RouteCopy(store, name)
         # Who is said to be on nodes whose links are not up yet.
         self._hints: dict[tuple[str, str], tuple[str, ...]] = {}
+        # Who was here when this node ended.
+        self._mine: list[tuple[str, str]] = []
         self._tasks: list[asyncio.Task[None]] = []
         # The other members, as they were when last looked at while starting.
         self._awaited: set[str] = set()
@@ -146,7 +148,7 @@ class Neighbourhood:
         loop = asyncio.get_running_loop()
         # Before anything is touched that may be another node's.
         await self._check_name()
-        mine, self._hints = await self._copy.load()
+        self._mine, self._hints = await self._copy.load()
         self.cluster.forwarding.expected = self._expected
         self.cluster.routes.audience = self.presence
         self.cluster.routes.notebook = self._copy
@@ -159,7 +161,6 @@ class Neighbourhood:
             await self.mesh.start()
             self._tasks.append(loop.create_task(self._watch_name()))
             await self._meet()
-        self._miss(mine)
         self._tasks.append(loop.create_task(self._forget_hints()))
 
     async def _check_name(self) -> None:
@@ -179,11 +180,12 @@ class Neighbourhood:
                 f"name is free in {self._options.leases.lease_s:.0f} s"
             )
 
-    def _miss(self, mine: list[tuple[str, str]]) -> None:
-        """Whoever was here when this node ended, and does not come back, is gone.
+    def opened(self) -> None:
+        """The edges listen: whoever was here when this node ended, and does not come back, is gone.
 
-        Not before this node can be found again: nobody could come back in time.
+        Not before: nobody could come back in time.
         """
+        mine, self._mine = self._mine, []
         for app, address in mine:
             if not self.cluster.absences.online(app, address):
                 self.presence.offline(app, address)

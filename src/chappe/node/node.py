@@ -205,6 +205,7 @@ class Node:
             self._listen("websocket", self._websocket.protocol, options.port)
             self._listen("http", self._http.protocol, options.http_port)
             self._listen("tcp", lambda: TcpConnection(self.hub), options.tcp_port)
+            self.neighbourhood.opened()
         except (ConfigError, ClusterError, StorageError):
             await self._stop()
             raise

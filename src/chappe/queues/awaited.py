@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from chappe.errors import Overload
 from chappe.queues.filter import GROUP_ONLY
+from chappe.queues.progress import GroupState
 from chappe.queues.record import Done, Registered, Stored
-from chappe.queues.state import GroupState
 from chappe.queues.storage import Found
 
 if TYPE_CHECKING:
@@ -129,12 +129,12 @@ class Awaited:
             size = 0
             for message in found.messages:
                 if message.seq == seq:
-                    size = len(message.payload)
+                    size = len(message.payload) + message.extra
                     queue.letters.bury(message, name, 0, f"consumer {name!r} never registered")
             queue.add(Done(queue.state.number, lane, name, [seq, seq], size))
             queue.free(lane, [seq])
             if not any(progress.open for progress in group.progress.values()):
-                queue.drop_group(name)
+                queue.members.drop(name)
 
         return got
 

@@ -13,8 +13,9 @@ from chappe.errors import Overload, RequestError, Unreachable
 from chappe.hub.deadline import Alarm
 from chappe.hub.session import Session
 from chappe.queues.consumer import Loans
+from chappe.queues.keeper import Outlet
 from chappe.queues.options import QueueLimits, QueueOptions
-from chappe.queues.queue import Outlet, Queue
+from chappe.queues.queue import Queue
 from chappe.queues.record import DELAY_LANE, Made, Stored
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Key, Storage
@@ -27,6 +28,9 @@ _TURNS_MAX = 1_000
 # How long a queue that could not be opened is left alone: at first, and at most.
 _RETRY_S = 1.0
 _RETRY_MAX_S = 30.0
+
+# How long what was found of lanes is good enough to choose some for a new queue.
+_MEASURE_S = 1.0
 
 Opened = Callable[[RequestError | None], None]
 # Who is pushed messages: session, group and credit.
@@ -65,6 +69,9 @@ class Broker:
         self.limits = limits
         self.loans = loans
         self.name = name
+        self.adding = 0
+        self._loads: dict[int, tuple[int, int]] = {}
+        self._measured_at = -_MEASURE_S
         self._alarm = alarm
         self._loop = loop
         self._clock = clock
@@ -131,15 +138,28 @@ class Broker:
         """The least loaded lanes that a queue has not, and new ones if need be (Q3)."""
         if count <= 0:
             return []
-        loads = dict.fromkeys(range(1, self.limits.lanes + 1), (0, 0))
-        for queue in self.queues.values():
-            for lane in queue.state.lanes:
-                load, users = loads.get(lane, (0, 0))
-                loads[lane] = (load + queue.state.load(lane), users + 1)
+        loads = self._measure_lanes()
         free = sorted((load, lane) for lane, load in loads.items() if lane not in taken)
         chosen = [lane for _, lane in free[:count]]
         last = max([*loads, *taken])
-        return chosen + list(range(last + 1, last + 1 + count - len(chosen)))
+        chosen += range(last + 1, last + 1 + count - len(chosen))
+        for lane in chosen:
+            load, users = loads.get(lane, (0, 0))
+            loads[lane] = (load, users + 1)
+        return chosen
+
+    def _measure_lanes(self) -> dict[int, tuple[int, int]]:
+        """How much there is to do in each lane, and for how many queues; looked at now and then,
+        as who makes thousands of queues must not look at all of them for each."""
+        if self.now >= self._measured_at + _MEASURE_S:
+            loads = self._loads = dict.fromkeys(range(1, self.limits.lanes + 1), (0, 0))
+            for queue in self.queues.values():
+                for lane in queue.state.lanes:
+                    load, users = loads.get(lane, (0, 0))
+                    loads[lane] = (load + queue.state.load(lane), users + 1)
+            # After that: it may have taken long.
+            self._measured_at = self.now
+        return self._loads
 
     def open(self, key: Key, options: QueueOptions, told: Opened) -> None:
         """Read what is known of a queue, to go on with it here."""
@@ -160,7 +180,9 @@ class Broker:
             if queue is None or self._let_go_unmade(queue):
                 return
             if broken is not None:
-                queue.holders |= {name: one for name, one in broken.holders if not one.closed}
+                queue.members.holders |= {
+                    name: one for name, one in broken.holders if not one.closed
+                }
                 if broken.standing and self.on_back is not None:
                     self.on_back(queue, list(broken.standing))
 
@@ -260,7 +282,7 @@ class Broker:
         """A commit failed: what this node knows may not be what is stored; it reads anew."""
         key, options = key_of(queue.state), queue.state.options
         log.warning("queue.failed", app=key[0], queue=key[1], reason=str(error))
-        standing, holders = tuple(queue.consuming()), tuple(queue.holders.items())
+        standing, holders = tuple(queue.members.consuming()), tuple(queue.members.holders.items())
         self._let_go(queue, error)
         self.storage.forget(queue.state)
         # Not at once: what made it fail has not passed yet.
@@ -307,6 +329,10 @@ class Broker:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next turn."""
+        self._loop.call_soon(callback)
 
     def settle(self) -> None:
         """Run queues whose commits take no time, now instead of at the end of the turn."""

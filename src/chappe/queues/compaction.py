@@ -42,13 +42,13 @@ def oldest(state: QueueState, lane: int, index: LaneIndex) -> int | None:
     low, head = state.low(lane), state.heads.get(lane, 0)
     if low >= head:
         return None
-    if not index.moved:
-        return index.lsn_of(low + 1)
     positions = [place for seq, place in index.moved.items() if seq > low]
     if index.firsts:
-        # Those that were not moved, if any of the old ones is needed.
-        rest = live(state, lane, range(low + 1, head + 1))
-        stays = rest if rest is not None else range(max(low + 1, index.firsts[0]), head + 1)
+        # Of those below the first batch that is there, all that are not gone were moved: whoever
+        # begins late may want some that are, and must not be waited for with the rest.
+        there = range(max(low + 1, index.firsts[0]), head + 1)
+        needed = live(state, lane, there) if index.moved else None
+        stays = there if needed is None else needed
         first = next((seq for seq in stays if seq not in index.moved), None)
         place = None if first is None else index.lsn_of(first)
         if place is not None:

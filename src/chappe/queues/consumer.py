@@ -39,7 +39,7 @@ class Item:
     def lapse(self, now: float) -> None:
         """It has waited long enough for another try."""
         self.deadline = None
-        self.group.try_again(self)
+        self.group.retries.try_again(self)
 
 
 class Loan:
@@ -63,9 +63,11 @@ class Loan:
             self._deadlines.cancel(self._entry)
 
     def lapse(self, now: float) -> None:
-        """What was not acknowledged goes to the next."""
-        for item in list(self.items):
-            item.group.give_back(item, now, reason="not acknowledged in time")
+        """What was not acknowledged goes to the next: one by one, as deadlines are counted."""
+        item = next(iter(self.items))
+        if len(self.items) > 1:
+            self._entry = self._deadlines.add(now, self)
+        item.group.give_back(item, now, reason="not acknowledged in time")
 
 
 class Fetching:
@@ -84,7 +86,7 @@ class Fetching:
     def lapse(self, now: float) -> None:
         """Nothing came in time."""
         self.deadline = None
-        self.group.end_fetch(self, now)
+        self.group.lending.end_fetch(self, now)
 
 
 class Consumer:

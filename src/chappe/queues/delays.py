@@ -43,10 +43,9 @@ class Delays:
 
     def check_room(self) -> None:
         """Raise Overload when too many are held."""
-        if len(self._queue.state.delayed) >= self._queue.limits.delayed_max:
-            raise Overload(
-                f"{self._queue.address} holds {len(self._heap)} delayed messages already"
-            )
+        held = len(self._queue.state.delayed)
+        if held >= self._queue.limits.delayed_max:
+            raise Overload(f"{self._queue.address} holds {held} delayed messages already")
 
     def add(self, message: Stored) -> None:
         """A delayed message is durable: wake in time for it."""
@@ -107,7 +106,7 @@ class Delays:
             try:
                 for message in found.messages:
                     if message.seq == seq:
-                        queue.storage.check(len(message.payload))
+                        queue.check_storage(len(message.payload) + message.extra)
                         self._deliver(message)
             except Overload:  # the disk is full, or too many wait for consumers that never came
                 self._later(seq)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from chappe.queues.progress import GroupState
 from chappe.queues.record import Stored
-from chappe.queues.state import GroupState
 
 # Before the name of a group: it is meant itself, not others with a consumer of that name. No name
 # begins so.

@@ -9,8 +9,8 @@ import msgspec
 
 from chappe.errors import BadRequest, Overload, RequestError
 from chappe.queues.filter import GROUP_ONLY
+from chappe.queues.progress import ranges_of
 from chappe.queues.record import DEAD_GROUP, DEAD_LANE, Death, Done, Stored
-from chappe.queues.state import ranges_of
 from chappe.queues.storage import Found
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Letters:
             consumers = [GROUP_ONLY + group]
         elif known is not None or group in (consumers or ()):
             consumers = [group]
+        self._queue.make_room(len(letter.payload) + letter.extra)
         self._queue.deliver(
             msgspec.structs.replace(
                 letter, death=None, consumers=consumers, ts_ms=self._queue.now_ms
@@ -118,12 +119,12 @@ class Letters:
             here = [one for one in found.messages if one.seq in self._open and one.seq <= last]
             chosen = [one for one in here if wanted is None or one.id in wanted]
             seqs: list[int] = []
-            full: Overload | None = None
+            full: RequestError | None = None
             for letter in chosen:
                 try:
                     do(letter)
-                except Overload as overload:
-                    full = overload
+                except RequestError as raised:
+                    full = raised
                     break
                 seqs.append(letter.seq)
                 if wanted is not None:

@@ -45,7 +45,7 @@ class MemoryStorage:
         for record in records:
             if type(record) is Stored:
                 self._lane(state, record.lane)[record.seq] = record
-                self._loans.bytes_held += len(record.payload)
+                self._loans.bytes_held += len(record.payload) + record.extra
         done(None)
 
     def read(
@@ -75,7 +75,7 @@ class MemoryStorage:
         for seq in seqs:
             message = messages.pop(seq, None)
             if message is not None:
-                self._loans.bytes_held -= len(message.payload)
+                self._loans.bytes_held -= len(message.payload) + message.extra
 
     def remove(self, state: QueueState, done: Committed) -> None:
         self.forget(state)
@@ -84,7 +84,7 @@ class MemoryStorage:
     def forget(self, state: QueueState) -> None:
         for number, lane in [key for key in self._lanes if key[0] == state.number]:
             for message in self._lanes.pop((number, lane)).values():
-                self._loans.bytes_held -= len(message.payload)
+                self._loans.bytes_held -= len(message.payload) + message.extra
 
     def _lane(self, state: QueueState, lane: int) -> _Lane:
         return self._lanes.setdefault((state.number, lane), {})

@@ -28,6 +28,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 NAME = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 _CONSUMERS_MAX = 32
 
+RETRY_S = 1.0
+RETRY_MAX_S = 60.0
 VOLATILE_DEPTH = 100_000
 VOLATILE_BYTES = 64 * 1024 * 1024
 DURABLE_DEPTH = 100_000_000
@@ -47,8 +49,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ack_timeout_s: float = 60.0
     attempts_max: int = 16
     # The wait before the second attempt; it doubles with each one, up to the most.
-    retry_s: float = 1.0
-    retry_max_s: float = 60.0
+    retry_s: float = RETRY_S
+    retry_max_s: float = RETRY_MAX_S
     # Whether the next message of a lane waits for the one before it; by key it always does.
     ordered: bool = False
     # The consumers that messages of this queue are for; none: all who register (Q8).
@@ -82,7 +84,15 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 "bytes_max": VOLATILE_BYTES,
                 "retry_s": 0.0,
             } | values
-        return cls(**values)
+        # Who says one of two means it: the other is a default, and follows.
+        if values.get("retry_s", 0.0) > RETRY_MAX_S:
+            values.setdefault("retry_max_s", values["retry_s"])
+        if values.get("retry_max_s", RETRY_MAX_S) < RETRY_S:
+            values.setdefault("retry_s", values["retry_max_s"])
+        made = cls(**values)
+        if made.retry_s > made.retry_max_s:
+            raise BadRequest("retry_max_s: must not be below retry_s")
+        return made
 
 
 class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chappe.queues.filter import wants
 from chappe.queues.record import Stored
 from chappe.queues.storage import Found
 
@@ -68,7 +69,7 @@ class Reader:
         for message in messages[:room] if room < len(messages) else messages:
             if size >= limits.ahead_bytes:
                 break
-            size += len(message.payload)
+            size += len(message.payload) + message.extra
             window.append(message)
             self.ahead = message.seq
         self._window_bytes = size
@@ -85,13 +86,14 @@ class Reader:
                 return None
             message = window[0]
             if message.seq > self.granted:
-                group.want_mark(self)
+                group.report.want_mark(self.lane, self.ahead)
                 return None
             window.popleft()
-            self._window_bytes -= len(message.payload)
-            if group.wants(message):
+            self._window_bytes -= len(message.payload) + message.extra
+            if wants(group.state, message):
                 return message
-            group.skip(self.lane, message.seq, len(message.payload))
+            size = len(message.payload) + message.extra
+            group.report.add(self.lane, message.seq, size)
 
     def take_plain(self, n: int, bytes_max: int) -> list[Stored]:
         """The next messages, as long as they can be handed out as they are: to anybody, whatever
@@ -111,7 +113,7 @@ class Reader:
             ):
                 break
             taken.append(window.popleft())
-            size += len(message.payload)
+            size += len(message.payload) + message.extra
         self._window_bytes -= size
         self.in_hand += len(taken)
         self.in_hand_bytes += size
@@ -188,7 +190,7 @@ class Reader:
                 self._push(there[seq])
             else:
                 gone.append(seq)
-        self._group.lost(self.lane, gone)
+        self._group.report.lose(self.lane, gone)
         self._group.hand_out_soon()
 
     def _got(self, found: Found) -> None:
@@ -207,7 +209,7 @@ class Reader:
             self._push(message)
         gone += range(expected, upto + 1)
         self.ahead = max(self.ahead, upto)
-        self._group.lost(self.lane, gone)
+        self._group.report.lose(self.lane, gone)
         self._group.hand_out_soon()
 
     def _usable(self, found: Found) -> bool:
@@ -222,4 +224,4 @@ class Reader:
 
     def _push(self, message: Stored) -> None:
         self._window.append(message)
-        self._window_bytes += len(message.payload)
+        self._window_bytes += len(message.payload) + message.extra

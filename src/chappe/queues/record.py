@@ -24,6 +24,10 @@ DEAD_GROUP = "!dead"
 DELAY_GROUP = "!delay"
 
 
+# What a word costs besides its letters.
+_WORD_BYTES = 64
+
+
 class MessageType(IntEnum):
     """What a sender wants of a message (Q13)."""
 
@@ -90,6 +94,8 @@ class Stored(Record, tag=3):
     # In the delay lane: when it is to be delivered.
     due_ms: int | None = None
     death: Death | None = None
+    # What key, headers, tags and consumers add to the bytes of the payload.
+    extra: int = 0
 
 
 class Done(Record, tag=4):
@@ -149,6 +155,19 @@ class Moved(Record, tag=9):
     lane: int
     seq: int
     stored: bytes
+
+
+def extra_bytes(
+    key: str | None,
+    headers: dict[str, str] | None,
+    tags: list[str] | None,
+    consumers: list[str] | None = None,
+) -> int:
+    """What these add to a message, about: what may be small and many must not be free."""
+    words = [*(tags or ()), *(consumers or ()), *(headers or {}), *(headers or {}).values()]
+    if key is not None:
+        words.append(key)
+    return sum(map(len, words)) + _WORD_BYTES * len(words)
 
 
 AnyRecord = Union[Made, Removed, Stored, Done, Tried, Registered, Unregistered, Snapshot, Moved]

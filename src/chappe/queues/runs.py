@@ -18,7 +18,7 @@ from chappe.queues.check import check_message, number_of
 from chappe.queues.consumer import Item, Loans
 from chappe.queues.options import QueueLimits
 from chappe.queues.queue import Queue
-from chappe.queues.record import MessageType, Stored
+from chappe.queues.record import MessageType, Stored, extra_bytes
 from chappe.wire.payload import take_payload
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Runs:
             return 0  # no more ids, for now
         if not messages:
             return 0
-        size = sum([len(message.payload) for message in messages])
+        size = sum([len(message.payload) + message.extra for message in messages])
         answers = _Answers(self._hub, session, accepted, to, messages)
         if queue.send_all(messages, size, answers.told, answers.refused):
             self._hub.recorder.queued(session.app.name, to, messages)
@@ -68,6 +68,7 @@ class Runs:
         accepted: list[tuple[int, int]] = []
         kind, to, new_id = ops[at].__class__, queue.address, self._hub.ids.next
         now_ms, sender = self._hub.now_ms, session.address
+        producers = queue.state.producers
         numbered: dict[str, int] = {}
         for op in islice(ops, at, None):
             if op.__class__ is not kind or op.to != to or not self._is_plain(op):
@@ -91,10 +92,12 @@ class Runs:
                 op.headers,
                 op.tags,
             )
+            if op.key is not None or op.headers is not None or op.tags is not None:
+                message.extra = extra_bytes(op.key, op.headers, op.tags)
             if op.producer is not None:
                 # Another sender's numbers are its own.
                 message.producer, message.producer_seq = f"{sender}/{op.producer}", op.seq
-                if numbered.get(op.producer, -1) >= op.seq or queue.has_seen(message):
+                if numbered.get(op.producer, -1) >= op.seq or producers.may_know(message):
                     break
                 numbered[op.producer] = op.seq
             messages.append(message)

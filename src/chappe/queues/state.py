@@ -1,26 +1,16 @@
 """State: what the records of one queue say, taken one after the other.
 
-Per group and lane, what is done is told by a mark and what is open below it:
-
-    seq  1  2  3  4  5  6  7  8  9 10 11 12        mark = 9, open = {3, 6, 8, 9}
-         .  .  o  .  .  o  .  o  o |                . done, o open, above the mark: not begun
-
-Marks move ahead of what is handed out, in blocks, so that a crash may count one attempt too many
-and never one too few. Of what is open the number of attempts is 1, unless it is written down.
-
 To take a record twice is to take it once: a snapshot may have what follows it in the log.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
-
-import msgspec
 
 from chappe.errors import StorageError
 from chappe.queues.options import QueueLimits, QueueOptions
+from chappe.queues.producers import Producers
+from chappe.queues.progress import GroupState, Progress
 from chappe.queues.record import (
     DEAD_GROUP,
     DEAD_LANE,
@@ -30,94 +20,10 @@ from chappe.queues.record import (
     Made,
     Record,
     Registered,
-    Snapshot,
     Stored,
     Tried,
     Unregistered,
 )
-
-_encode = msgspec.msgpack.encode
-# Of what a snapshot says.
-_VERSION = 1
-# The last numbers of a producer that are remembered in any case.
-WINDOW_MIN = 64
-
-
-class Progress:
-    """How far one group is in one lane."""
-
-    __slots__ = ("attempts", "mark", "open")
-
-    def __init__(self, mark: int = 0) -> None:
-        self.mark = mark
-        self.open: set[int] = set()
-        self.attempts: dict[int, int] = {}
-
-    @property
-    def low(self) -> int:
-        """All up to here is done."""
-        return min(self.open) - 1 if self.open else self.mark
-
-    def lag(self, head: int) -> int:
-        """How many messages of a lane it is not done with."""
-        return head - self.mark + len(self.open)
-
-    def is_done(self, seq: int) -> bool:
-        """Whether it is done with a message."""
-        return seq <= self.mark and seq not in self.open
-
-    def advance(self, mark: int) -> None:
-        """All up to there may be handed out from now on."""
-        if mark > self.mark:
-            self.open.update(range(self.mark + 1, mark + 1))
-            self.mark = mark
-
-    def finish(self, first: int, last: int) -> None:
-        """It is done with these."""
-        if last > self.mark:
-            self.open.update(range(self.mark + 1, first))
-            self.mark = last
-        if first == last:
-            self.open.discard(first)
-            self.attempts.pop(first, None)
-            return
-        done = range(first, last + 1)
-        self.open.difference_update(done)
-        for seq in [seq for seq in self.attempts if first <= seq <= last]:
-            del self.attempts[seq]
-
-
-class GroupState:
-    """A group: who belongs to it, what it wants, and how far it is in each lane."""
-
-    __slots__ = (
-        "bytes",
-        "consumers",
-        "expected",
-        "headers",
-        "name",
-        "progress",
-        "since_ms",
-        "tags",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.tags: list[str] | None = None
-        self.headers: dict[str, str] | None = None
-        self.consumers: dict[str, None] = {}
-        self.since_ms = 0
-        self.expected = False
-        # Of what it is not done with.
-        self.bytes = 0
-        self.progress: dict[int, Progress] = {}
-
-    def at(self, lane: int) -> Progress:
-        """How far it is in a lane."""
-        progress = self.progress.get(lane)
-        if progress is None:
-            progress = self.progress[lane] = Progress()
-        return progress
 
 
 class QueueState:
@@ -148,8 +54,7 @@ class QueueState:
         # Delayed messages by their seq in the delay lane: when they are due, and their id.
         self.delayed: dict[int, tuple[int, int]] = {}
         self.delayed_seqs: dict[int, int] = {}
-        # The last numbers of each producer, and the ids they were given.
-        self.producers: OrderedDict[str, OrderedDict[int, int]] = OrderedDict()
+        self.producers = Producers()
 
     def readers(self) -> list[GroupState]:
         """The groups that take messages, those named and not yet there among them."""
@@ -241,9 +146,9 @@ class QueueState:
             return  # a snapshot that was taken between this and its commit has it already
         self.heads[lane] = seq
         if record.producer is not None and record.producer_seq is not None:
-            self._remember(record.producer, record.producer_seq, record.id, limits)
+            self.producers.remember(record.producer, record.producer_seq, record.id, limits)
         if lane > 0:
-            size = len(record.payload)
+            size = len(record.payload) + record.extra
             self.bytes += size
             for group in self.readers():
                 if group.expected:
@@ -252,7 +157,7 @@ class QueueState:
                     group.bytes += size
         elif lane == DELAY_LANE:
             self.groups[DELAY_GROUP].at(lane).advance(seq)
-            self._delay(seq, record.due_ms or 0, record.id)
+            self.delay(seq, record.due_ms or 0, record.id)
         else:
             self.groups[DEAD_GROUP].at(lane).advance(seq)
 
@@ -274,9 +179,9 @@ class QueueState:
         for message in messages:
             if message.seq <= head:
                 continue  # a snapshot has it already
-            size += len(message.payload)
+            size += len(message.payload) + message.extra
             if message.producer is not None and message.producer_seq is not None:
-                self._remember(message.producer, message.producer_seq, message.id, limits)
+                self.producers.remember(message.producer, message.producer_seq, message.id, limits)
         self.heads[lane] = max(head, messages[-1].seq)
         self.bytes += size
         for group in self.readers():
@@ -324,7 +229,8 @@ class QueueState:
             self.floors[lane] = last
             self.bytes = max(0, self.bytes - record.bytes)
 
-    def _delay(self, seq: int, due_ms: int, message: int) -> None:
+    def delay(self, seq: int, due_ms: int, message: int) -> None:
+        """Hold a message until it is due."""
         self.delayed[seq] = (due_ms, message)
         self.delayed_seqs[message] = seq
 
@@ -381,109 +287,3 @@ class QueueState:
                 self.bytes = group.bytes
             del self.groups[record.group]
             self._readers = []
-
-    def _remember(self, producer: str, seq: int, id: int, limits: QueueLimits) -> None:
-        seen = self.producers.get(producer)
-        if seen is None:
-            seen = self.producers[producer] = OrderedDict()
-            if len(self.producers) > limits.producers_max:
-                self.producers.popitem(last=False)
-        else:
-            self.producers.move_to_end(producer)
-        late = bool(seen) and seq < next(reversed(seen))
-        seen[seq] = id
-        if late:
-            # In order, so that what was forgotten is below all that is remembered.
-            seen = self.producers[producer] = OrderedDict(sorted(seen.items()))
-        # The more producers there are, the fewer numbers of each.
-        share = limits.producer_numbers_max // len(self.producers)
-        window = min(limits.producer_window, max(WINDOW_MIN, share))
-        while len(seen) > window:
-            seen.popitem(last=False)
-
-    def copy(self) -> QueueState:
-        """The same, to be changed apart."""
-        return QueueState.restore(self.snapshot())
-
-    def snapshot(self) -> Snapshot:
-        """The whole state as one record."""
-        groups: list[Any] = [
-            [
-                group.name,
-                group.tags,
-                group.headers,
-                list(group.consumers),
-                group.since_ms,
-                group.expected,
-                group.bytes,
-                [
-                    [lane, at.mark, _ranges(sorted(at.open)), list(at.attempts.items())]
-                    for lane, at in group.progress.items()
-                    if at.mark
-                ],
-            ]
-            for group in self.groups.values()
-        ]
-        producers = [[name, list(seen.items())] for name, seen in self.producers.items()]
-        delayed = [[seq, due_ms, message] for seq, (due_ms, message) in self.delayed.items()]
-        heads = list(self.heads.items())
-        lanes = [self.lanes, self.key_lanes]
-        floors = [list(self.floors.items()), list(self.ceilings.items())]
-        state = [_VERSION, heads, lanes, groups, self.bytes, delayed, producers, floors]
-        return Snapshot(
-            self.number, self.app, self.address, self.options, msgspec.Raw(_encode(state))
-        )
-
-    @classmethod
-    def restore(cls, record: Snapshot) -> QueueState:
-        """The state that a snapshot tells; raises StorageError."""
-        state = cls(record.queue, record.app, record.address, record.options)
-        try:
-            version, *fields = msgspec.msgpack.decode(record.state)
-            if version != _VERSION:
-                raise StorageError(
-                    f"{record.address} was written by another release: version {version} of its "
-                    f"state, this one reads {_VERSION}"
-                )
-            heads, lanes, groups, waiting, delayed, producers, floors = fields
-            state.heads = dict(heads)
-            state.floors, state.ceilings = dict(floors[0]), dict(floors[1])
-            state.lanes, state.key_lanes = lanes
-            state.bytes = waiting
-            state.groups = {group[0]: _group(group) for group in groups}
-            for entry in delayed:
-                state._delay(*entry)
-            for name, seen in producers:
-                state.producers[name] = OrderedDict(seen)
-        except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
-            raise StorageError(
-                f"the snapshot of {record.address} cannot be read: {error}"
-            ) from None
-        return state
-
-
-def _group(values: list[Any]) -> GroupState:
-    group = GroupState(values[0])
-    _, group.tags, group.headers, names, group.since_ms, group.expected, group.bytes, lanes = values
-    group.consumers = dict.fromkeys(names)
-    for lane, mark, ranges, attempts in lanes:
-        progress = group.progress[lane] = Progress(mark)
-        for at in range(0, len(ranges), 2):
-            progress.open.update(range(ranges[at], ranges[at + 1] + 1))
-        progress.attempts = dict(attempts)
-    return group
-
-
-def ranges_of(seqs: list[int]) -> list[int]:
-    """Ascending numbers as pairs of first and last."""
-    return _ranges(seqs)
-
-
-def _ranges(seqs: list[int]) -> list[int]:
-    ranges: list[int] = []
-    for seq in seqs:
-        if ranges and seq == ranges[-1] + 1:
-            ranges[-1] = seq
-        else:
-            ranges += [seq, seq]
-    return ranges

@@ -324,3 +324,43 @@ def test_a_broker_is_promoted_by_name(serve, run):  # Q10
             assert asked == ["node-a", "node-x"]
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b'{"ack_timeout_s": NaN}', "ack_timeout_s: NaN"),
+        (b'{"ordered": true, "await_s":-Infinity}', "await_s: -Infinity"),
+        (b'{"ack_timeout_s": 1e999}', "ack_timeout_s"),
+        (b'{"ack_timeout_s": 0}', "ack_timeout_s"),
+        (b'{"retry_s": 5, "retry_max_s": 1}', "retry_max_s"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(serve, run, body, named):
+    async def main():
+        async with serve() as service:
+            wrong = await service.client.put("/v1/queues/q", content=body)
+            assert wrong.status_code == 400
+            assert named in wrong.json()["reason"]
+
+    run(main)
+
+
+def test_one_bound_of_retries_that_is_said_takes_the_other_with_it(serve, run):
+    async def main():
+        async with serve() as service:
+            for said, both in (
+                ({"retry_s": 300}, (300, 300)),
+                ({"retry_max_s": 0.5}, (0, 0.5)),
+                ({"retry_s": 2}, (2, 60)),
+            ):
+                await make(service, "q", **said)
+                options = (await shown(service, "q"))["options"]
+                assert (options["retry_s"], options["retry_max_s"]) == both
+                removed = await service.client.delete("/v1/queues/q")
+                assert removed.status_code == 200
+            await make(service, "q", retry_s=5)
+            wrong = await service.client.put("/v1/queues/q", json={"retry_max_s": 4})
+            assert wrong.json()["reason"].startswith("retry_max_s: ")
+
+    run(main)

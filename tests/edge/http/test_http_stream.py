@@ -58,6 +58,31 @@ def test_a_stream_of_its_own_brings_messages_and_ends_with_its_connection(serve,
     run(main)
 
 
+def test_a_message_that_is_nested_as_deeply_as_one_may_be_does_not_end_a_stream(serve, run):
+    async def main():
+        async with serve() as service:
+            url = "/v1/events?as=user:bob"
+            async with service.client.stream("GET", url) as response:
+                events = Events(response)
+                status = 0
+                depth = 1_000
+                while status != 200:
+                    depth -= 1
+                    deep = b"[" * depth + b"]" * depth
+                    body = b'{"to":"user:bob","data":' + deep + b"}"
+                    answer = await service.client.post("/v1/send", content=body)
+                    status = answer.status_code
+                    assert status in (200, 400)
+                assert depth > 900
+                while not (line := await events.next_line()).startswith("data: "):
+                    pass
+                assert deep.decode() in line
+                await service.post("/v1/send", {"to": "user:bob", "data": 1})
+                assert (await events.next())["data"] == 1
+
+    run(main)
+
+
 def test_a_polled_session_can_be_streamed_from_where_its_polls_ended(serve, run):
     async def main():
         async with serve() as service:

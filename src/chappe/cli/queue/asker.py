@@ -40,7 +40,8 @@ class Asker:
         if self.as_json:
             print_json(answer)
         else:
-            console.print(told, highlight=False)
+            # Not broken over lines: what it names may be a path that a program reads.
+            console.print(told, highlight=False, soft_wrap=True)
 
 
 def asking(run: Callable[Concatenate[Asker, P], None]) -> Callable[..., None]:

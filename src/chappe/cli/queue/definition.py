@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -17,7 +18,16 @@ from chappe.errors import ConfigError
 _PAGE = 1000
 Watch = Annotated[float, typer.Option(help="Show it anew every so many seconds.")]
 _Int = Annotated[int | None, typer.Option()]
-_Float = Annotated[float | None, typer.Option()]
+
+
+def _finite(option: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse what JSON has no number for: the node could not say which option it was."""
+    if value is not None and not math.isfinite(value):
+        raise ConfigError(f"{option.opts[0]}: {value} is no number of seconds")
+    return value
+
+
+_Float = Annotated[float | None, typer.Option(callback=_finite)]
 
 
 @asking

@@ -16,6 +16,7 @@ message on a line of its own:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ from chappe.errors import ChappeError, ConfigError
 # What a line is called, and the name of all of its kind in a document.
 _LISTS = {"group": "groups", "message": "messages", "delayed": "delayed", "dead": "dead"}
 _KINDS = ("queue", *_LISTS, "end")
+# What opens and closes in JSON, and strings and ends of lines between.
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]|\n', re.DOTALL)
 
 
 def document_of(lines: Iterable[bytes]) -> Iterator[str]:
@@ -55,6 +58,13 @@ def document_of(lines: Iterable[bytes]) -> Iterator[str]:
 def lines_of(text: str, name: str) -> tuple[str, list[str]]:
     """The queue of a document, and its lines; raises ConfigError naming what is wrong."""
     try:
+        return _lines_of(text, name)
+    except RecursionError:
+        raise ConfigError(f"{name}: line {_deepest(text)}: nested too deeply") from None
+
+
+def _lines_of(text: str, name: str) -> tuple[str, list[str]]:
+    try:
         document = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{name}: neither JSON lines nor a JSON document: {error}") from None
@@ -75,7 +85,7 @@ def kind_of(line: bytes) -> str | None:
     """What a line of an export is about; None for a line of anything else."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     kinds = [kind for kind in _KINDS if isinstance(value, dict) and kind in value]
     return kinds[0] if len(kinds) == 1 and len(value) == 1 else None
@@ -91,10 +101,30 @@ def queue_of(value: Any, name: str) -> str:
 
 def _read(line: bytes) -> tuple[str, str]:
     """A line's kind, and its value as text on one line."""
-    kind = kind_of(line)
-    if kind is None:
-        raise ChappeError("what the node sent is no export")
-    return kind, json.dumps(json.loads(line)[kind], ensure_ascii=False)
+    try:
+        ((kind, value),) = json.loads(line).items()
+        if kind not in _KINDS:
+            raise ValueError(kind)
+        return kind, json.dumps(value, ensure_ascii=False)
+    except (ValueError, AttributeError):
+        raise ChappeError("what the node sent is no export") from None
+    except RecursionError:
+        raise ChappeError("a message is nested too deeply for a document; use --lines") from None
+
+
+def _deepest(text: str) -> int:
+    """The line on which a text is nested most deeply."""
+    line, depth, found, most = 1, 0, 1, 0
+    for token in _TOKENS.findall(text):
+        if token in ("[", "{"):
+            depth += 1
+            if depth > most:
+                most, found = depth, line
+        elif token in ("]", "}"):
+            depth -= 1
+        else:
+            line += token.count("\n")
+    return found
 
 
 def _headings(kinds: list[str], current: str, *, closed: bool = True) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from chappe.cli.api import NodeUnreachable
-from chappe.cli.options import console, parse_data, print_json
+from chappe.cli.options import console, json_or_text, parse_data, print_json
 from chappe.cli.queue.asker import Asker, asking
 from chappe.cli.queue.progress import progress
 from chappe.cli.queue.remote import (
@@ -181,16 +180,9 @@ def _payloads(data: list[str] | None, file: Path | None) -> Iterator[Any]:
 def _lines_of(file: Path) -> Iterator[Any]:
     try:
         with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as lines:
-            for line in lines:
+            for number, line in enumerate(lines, 1):
                 text = line.rstrip("\r\n")
                 if text:
-                    yield _json_or_text(text)
+                    yield json_or_text(text, f"--file: line {number}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--file: {error}") from None
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

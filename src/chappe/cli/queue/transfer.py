@@ -221,11 +221,11 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _whole(lines: Iterable[bytes]) -> Iterator[str]:
-    last: str | None = None
+    last = b""
     for line in lines:
-        last = kind_of(line)
+        last = line
         yield line.decode()
-    if last != "end":
+    if kind_of(last) != "end":
         raise ChappeError("the export broke off: its end did not come")
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from chappe.edge.http.depth import deep
 from chappe.edge.http.mailbox import Mailbox
 from chappe.hub.hub import Hub
 
@@ -14,7 +15,7 @@ class _Tag(msgspec.Struct):
     op: str
 
 
-_read_tags = msgspec.json.Decoder(list[_Tag]).decode
+_read_tags = deep(msgspec.json.Decoder(list[_Tag]).decode)
 
 
 class Basket(Mailbox):

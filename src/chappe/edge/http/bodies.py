@@ -6,6 +6,7 @@ source. A payload stays the bytes it came as: it is never decoded on its way thr
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Union
 
 import msgspec
@@ -24,6 +25,8 @@ Target = Annotated[str, Meta(extra_json_schema={"pattern": f"^({'|'.join(KINDS)}
 User = Annotated[str, Meta(extra_json_schema={"pattern": f"^(user:{_NAME})?$"})]
 App = Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"})]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+# What careless encoders write, and JSON does not have.
+_NO_NUMBER = re.compile(rb'"(\w+)"\s*:\s*(NaN|-?Infinity)\b')
 # What a session may be asked to do between polls.
 PolledOp: Any = Union[tuple(op for op in CLIENT_OPS if op not in (Hello, Pong))]
 
@@ -198,4 +201,8 @@ def read_body(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
     except RemoteProtocolError:
         raise BadRequest("body: not UTF-8") from None
     except UNREADABLE as error:
-        raise BadRequest(f"body: {refusal(error).reason}") from None
+        reason = refusal(error).reason
+        if found := _NO_NUMBER.search(data):
+            # Else the error would be the place of a byte, and name no field.
+            reason += "; {}: {} is no number in JSON".format(*map(bytes.decode, found.groups()))
+        raise BadRequest(f"body: {reason}") from None

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from chappe.edge.http.access import Administration, hello_of
 from chappe.edge.http.bodies import Answer, read_body
+from chappe.edge.http.depth import deep
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errand, Errands
 from chappe.edge.http.exchange import answered, done, peer_of, read
@@ -75,8 +76,8 @@ class Page(msgspec.Struct):
     error: str | None = None
 
 
-_read_page = msgspec.json.Decoder(Page).decode
-_read_id = msgspec.json.Decoder(_Named).decode
+_read_page = deep(msgspec.json.Decoder(Page).decode)
+_read_id = deep(msgspec.json.Decoder(_Named).decode)
 
 
 def read_page(data: Any) -> Page:

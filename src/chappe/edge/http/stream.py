@@ -8,6 +8,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from chappe.edge.http.depth import deep
 from chappe.edge.http.mailbox import Line, Mailbox, Poll
 
 BEAT = b": beat\n\n"
@@ -15,7 +16,7 @@ BEAT = b": beat\n\n"
 OPENING = b"retry: 2000\n\n"
 _HEADERS = {"x-accel-buffering": "no"}
 
-_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_split = deep(msgspec.json.Decoder(list[msgspec.Raw]).decode)
 
 
 def events_of(items: bytes) -> bytes:

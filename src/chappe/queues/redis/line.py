@@ -100,9 +100,6 @@ class Line:
         self._maybe_done = False
         self._in_call = 0
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def add(self, unit: Unit, done: Committed | None) -> None:
         """Let a commit take its place; told at once when there is none to take."""
         waiting = Waiting(unit, done, self._loop.time() + self._calls.timeout_s)

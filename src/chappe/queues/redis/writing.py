@@ -140,7 +140,7 @@ class Writing:
             unit.add("XADD", key, entry, "r", raw(body))
         unit.size += len(body)
         if lane > 0:
-            self.total += len(record.payload)
+            self.total += len(record.payload) + record.extra
             self._enter(unit, record, touched)
         if record.producer is not None and record.producer_seq is not None:
             self._remember(unit, record.producer, record.producer_seq, record.id)

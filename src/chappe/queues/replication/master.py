@@ -186,11 +186,6 @@ class Master:
             self._feeds.pop(node).stop()
         self._commit()
 
-    def lag(self) -> dict[str, int | None]:
-        """How many bytes each replica is behind; None: it does not copy now."""
-        end = self.journal.flushed
-        return {node: end - f.acked if f.active else None for node, f in self._feeds.items()}
-
     def _feed(self, node: str) -> Feed:
         def tell(op: Batches, size: int) -> bool:
             return self._peers.send(node, op, size)
