@@ -40,6 +40,8 @@ log = structlog.get_logger()
 _read_record = msgspec.msgpack.Decoder(Record).decode
 # How often what waits for others is looked at.
 _SWEEP_S = 0.5
+# The ops whose messages came from the node that says them: what others lead to came from here.
+_BRINGING = frozenset({wire.Forward, wire.ToHome, wire.FromHome})
 
 
 class Cluster:
@@ -245,7 +247,8 @@ class Cluster:
 
     def _carry_out(self, peer: Peer, op: wire.NodeOp) -> None:
         fanout = self._hub.fanout
-        fanout.origin = peer.name
+        if type(op) in _BRINGING:
+            fanout.origin = peer.name
         try:
             self._handlers[type(op)](peer, op)
         except RequestError as error:

@@ -313,8 +313,6 @@ class Forwarding:
         app = self._hub.apps.get(name)
         there = app.routes.get(user) if app is not None else None
         here = app is not None and user in app.endpoints
-        # Whoever has answered: those that waited came from sessions of this node.
-        self._hub.fanout.origin = ""
         if not there and not here:
             self._remember_missing(search.key)
         for tell in search.tells:

@@ -1,0 +1,166 @@
+"""What the recorder makes of what it is told: short, and nothing that was not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chappe.events.eventlog import EventLog
+from chappe.events.eventrecorder import EventRecorder
+from chappe.events.record import decode_chunks, rows_of
+from chappe.events.recorder import CountingRecorder
+from chappe.events.sampling import Sampling
+from chappe.events.schema import KINDS
+from chappe.message import Message
+from tests.events.test_eventlog import KeptLog, StepTimer
+
+ALWAYS = {"v", "kind", "node", "boot", "serial", "at", "share"}
+
+
+class Told:
+    """A recorder, and what it wrote down."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        self.log, self.timer = KeptLog(), StepTimer()
+        self.now = 1_000_000
+        events = EventLog("a", self.log, self.timer, lambda: self.now)
+        self.recorder = EventRecorder(events, share, lambda: self.now)
+        events.start()
+        self.log.rows.clear()
+
+    def rows(self) -> list[dict[str, Any]]:
+        self.now += 250_000
+        self.timer.ring()
+        rows, self.log.rows = self.log.rows, []
+        return [row for row in rows if row["kind"] != "node_alive"]
+
+
+def message(id: int, sender: str = "user:a", to: str = "user:b", payload: bytes = b"x") -> Message:
+    return Message(id, sender, to, 5, payload)
+
+
+runs = st.lists(
+    st.tuples(st.integers(1, 30), st.sampled_from(["user:a", "user:z"]), st.binary(max_size=4)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(runs, st.booleans(), st.sampled_from(["", "b"]))
+def test_a_run_comes_out_as_its_messages_were(
+    made: list[tuple[int, str, bytes]], following: bool, came_from: str
+) -> None:
+    messages, last = [], 10**18
+    for step, sender, payload in made:
+        last += 1 if following else step
+        messages.append(message(last, sender, "user:b", payload))
+    told = Told()
+    told.recorder.came = 900_000
+    told.recorder.sent("shop", messages, 2, came_from, ["c", "d"])
+    rows = told.rows()
+    assert [(row["message"], row["sender"], row["bytes"]) for row in rows] == [
+        (one.id, one.sender, len(one.payload)) for one in messages
+    ]
+    for row in rows:
+        assert (row["kind"], row["app"], row["target"]) == ("sent", "shop", "user:b")
+        assert (row["came"], row["n"], row["went_to"]) == (900_000, 2, ["c", "d"])
+        assert row.get("came_from", "") == came_from
+        assert row["at"] == 1_000_000
+
+
+def test_a_run_of_ids_that_follow_each_other_costs_few_bytes() -> None:
+    told = Told()
+    sizes: list[int] = []
+    append = told.log.append
+    told.log.append = lambda record, done, idle: (  # type: ignore[method-assign]
+        sizes.append(len(record)),
+        append(record, done, idle=idle),
+    )[1]
+    told.recorder.sent("shop", [message(10**18 + n) for n in range(500)], 1)
+    assert len(told.rows()) == 500
+    assert sum(sizes) < 200
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_only_what_is_sampled_is_told_and_all_of_it_is_counted(share: float) -> None:
+    told, sampling = Told(share), Sampling(share)
+    messages = [message(10**18 + 7 * n) for n in range(300)]
+    told.recorder.sent("shop", messages, 1)
+    told.recorder.published("shop", messages, 5)
+    told.recorder.forwarded("shop", messages, "", ["b"], promised=True)
+    told.recorder.dropped("shop", "slow_consumer", 300, "user:b", [one.id for one in messages])
+    told.recorder.declined("shop", messages, "nobody")
+    chosen = [one.id for one in messages if sampling.takes(one.id)]
+    rows = told.rows()
+    assert [row["message"] for row in rows] == chosen * 5
+    assert all(row["share"] == sampling.share for row in rows)
+    recorder = told.recorder
+    assert (recorder.sends, recorder.publishes, recorder.published_deliveries) == (300, 300, 1500)
+    assert recorder.drops == {"slow_consumer": 300}
+
+
+def test_a_request_is_told_from_both_ends_or_not_at_all() -> None:
+    told, sampling = Told(0.3), Sampling(0.3)
+    for n in range(200):
+        label = f"tag.{10**18 + n}"
+        told.recorder.asked("shop", label, "user:a", "service:s", "s", 1, 5)
+        told.recorder.answered("shop", label, 5, "overload")
+    rows = told.rows()
+    labels = [f"tag.{10**18 + n}" for n in range(200) if sampling.takes(10**18 + n)]
+    for kind in ("asked", "answered"):
+        assert [row["label"] for row in rows if row["kind"] == kind] == labels
+
+
+def tell_everything(recorder: CountingRecorder) -> None:
+    """Call all that a recorder has, but what the test of a whole node shows."""
+    recorder.session_opened("shop", "user:a", "s", "tcp")
+    recorder.session_closed("shop", "user:a", "s", "tcp", 1000, 5)
+    recorder.sent("shop", [message(1)], 1)
+    recorder.published("shop", [message(1, to="topic:t")], 0)
+    recorder.forwarded("shop", [message(1, to="topic:t")], "b", ["c"], promised=False)
+    recorder.declined("shop", [message(1)], "unreachable")
+    recorder.refused("shop", "overload")
+    recorder.dropped("shop", "queue_moved", 3)
+    recorder.died("shop", "queue:q", 4, "g", 3, "nack")
+    recorder.cancelled("shop", "queue:q", 4)
+    recorder.replayed("shop", "queue:q", 4)
+    recorder.purged("shop", "queue:q", 4)
+    recorder.purged("shop", "queue:q", None, 7)
+    recorder.asked("shop", "1", "user:a", "service:s", "s", 1, 5)
+    recorder.answered("shop", "1", 5)
+    recorder.user_came("shop", "user:a")
+    recorder.user_gone("shop", "user:a")
+    recorder.hooked("shop", "taken")
+    recorder.link_up("b")
+    recorder.link_down("b", "silence")
+    recorder.link_beat("b", -5, 90)
+
+
+def test_every_event_has_columns_of_its_kind_only() -> None:
+    told = Told()
+    tell_everything(told.recorder)
+    rows = told.rows()
+    assert len(rows) == 21
+    for row in rows:
+        said = {name for name, value in row.items() if value is not None}
+        assert said - ALWAYS <= set(KINDS[row["kind"]].columns), row
+
+
+def test_it_counts_what_the_other_counts() -> None:
+    told, counting = Told(), CountingRecorder()
+    tell_everything(told.recorder)
+    tell_everything(counting)
+    for name in ("opened", "closed", "refusals", "drops", "users", "hooks"):
+        assert getattr(told.recorder, name) == getattr(counting, name), name
+    assert told.recorder.messages == counting.messages
+    assert told.recorder.deliveries == counting.deliveries
+
+
+def test_a_chunk_is_read_as_it_was_written() -> None:
+    told = Told()
+    told.recorder.link_up("b")
+    assert [row["peer"] for row in told.rows()] == ["b"]
+    assert list(rows_of(decode_chunks(b"\x91\x95\x01\xa1a\x02\x03\x90")[0])) == []
