@@ -18,7 +18,7 @@ from chappe.access.dev import DEV_APP
 from chappe.cluster.options import ClusterOptions
 from chappe.hub.session import Session
 from chappe.node.node import Node
-from chappe.node.options import NodeOptions
+from chappe.node.options import EventsOptions, NodeOptions
 from chappe.wire.encoding import STREAM
 from chappe.wire.ops import Hello
 
@@ -62,6 +62,7 @@ async def _live(options: argparse.Namespace) -> None:
             registry=options.registry,
             drain_s=0.0,
             cluster=ClusterOptions(port=0, secret=options.cluster_secret_file),
+            events=EventsOptions(enabled=False),
         )
     )
     await node.start()

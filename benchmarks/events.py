@@ -110,7 +110,7 @@ def _servers(bench: Bench) -> Iterator[tuple[dict[str, Server], Path]]:
             config = folder / f"{number}.toml"
             config.write_text(f"[events]\n{section}{_LATER}")
             data = folder / str(number)
-            server = start_chappe(f"{bench.chappe} --config {config}", data)
+            server = start_chappe(f"{bench.chappe} --config {config}", data, events=True)
             stack.callback(server.stop)
             servers[what] = server
         yield servers, folder / str(len(_SECTIONS) - 1) / "events"

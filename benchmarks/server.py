@@ -164,17 +164,19 @@ def spawn(
     )
 
 
-def start_chappe(command: str, data: Path | None = None) -> Server:
+def start_chappe(command: str, data: Path | None = None, *, events: bool = False) -> Server:
     """Start a node, or several that share its ports; raises ServerError.
 
-    Without a data folder it has one for as long as it runs.
+    Without a data folder it has one for as long as it runs. What it costs to record events is
+    measured by itself: others do not.
     """
     folder = Path(tempfile.mkdtemp(prefix="chappe-benchmark-"))
     ports = ["--port", "0", "--http-port", "0", "--tcp-port", "0"]
     words = command.split()
     words[0] = shutil.which(words[0]) or words[0]
     begun = time.monotonic()
-    process = spawn([*words, *ports, "--data", str(data or folder)], folder, subprocess.PIPE)
+    quiet = None if events else {"CHAPPE_EVENTS_ENABLED": "false"}
+    process = spawn([*words, *ports, "--data", str(data or folder)], folder, subprocess.PIPE, quiet)
     ready = _read_ready(process)
     if ready is None:
         end(process, folder)

@@ -34,8 +34,8 @@ log = structlog.get_logger()
 
 # Of all messages, the share that is recorded if nothing is said: with --dev, all of them.
 _SHARE = 0.01
-# A node with nothing to tell makes a small file so often.
-_IDLE_SEAL_S = 60.0
+# A node with nothing to tell makes a small file so often, and starts a process for it.
+_IDLE_SEAL_S = 300.0
 # What waits for one write; twice as much is set apart on the disk.
 _BATCH_BYTES_MAX = 4 * MIB
 # How long the end of a node waits for the last copies.
@@ -98,6 +98,7 @@ class Recording:
             OsFs(), disk, disk, str(folder), options, self._clock.wall_ms, self._loop, list
         )
         try:
+            self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             await asyncio.to_thread(_recover, journal)
         except OSError as error:
             raise ConfigError(f"events.folder: {error}") from None
