@@ -10,7 +10,7 @@ BENCH_PACKAGES := mosquitto rabbitmq-server
 RESULTS := benchmarks/RESULTS.md
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint types layers bench proof lock packages clean
+.PHONY: help setup run test check lint types layers demo bench proof lock packages clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,9 +44,14 @@ packages: # Servers for the tests: installed when root, named otherwise; RUNLEVE
 	@missing=""; for p in $(PACKAGES); do \
 	  dpkg-query --show --showformat '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ]; then echo "installing$$missing"; apt-get update -qq && \
-	    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	  if [ "$$(id -u)" = 0 ]; then echo "installing$$missing"; { apt-get update -qq && \
+	    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } || \
+	    { echo "could not install$$missing: please do it by hand"; exit 1; }; \
 	  else echo "please install:$$missing"; exit 1; fi; fi
+
+demo: PACKAGES := redis-server openjdk-17-jre-headless
+demo: setup packages ## Run a cluster, kill a node, make tables of all messages, write a report
+	$(BIN)/python examples/demo.py
 
 bench: PACKAGES += $(BENCH_PACKAGES)
 bench: setup packages ## Measure speed and memory beside NATS, Redis, Mosquitto and RabbitMQ

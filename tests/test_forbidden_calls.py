@@ -85,6 +85,8 @@ OWNERS = {
     "chappe/log/fs.py": {"os.open"},
     # Waits, in a process of its own, for others that copy the same journal.
     "chappe/log/parquet/lock.py": {"os.open"},
+    # Asks the machine for its Java, and whether a Spark answers, before one is started.
+    "chappe/pipeline/session.py": {"subprocess.", "socket."},
 }
 # The layers above the core: they wire the real machine to it.
 OUTSIDE = ("chappe/node/", "chappe/cli/")

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from chappe.clock import SystemClock
 from chappe.errors import ChappeError, ConfigError
 
 # The oldest Java that Spark 4 runs on, and where Debian has it.
@@ -69,7 +69,8 @@ def session(
     progress: Callable[[str, float], None] = lambda _stage, _seconds: None,
 ) -> Iterator[SparkSession]:
     """A session that ends with the block; raises ConfigError without Java, SparkUnreachable."""
-    begun = time.monotonic()
+    clock = SystemClock()
+    begun = clock.monotonic()
     needs_java = not (options.remote or "").startswith("sc://")
     if needs_java:
         check_java()
@@ -81,7 +82,7 @@ def session(
         spark = _builder(options).getOrCreate()
     except PySparkException as error:
         raise SparkUnreachable(f"Spark did not start: {_first_line(error)}") from error
-    progress("start of Spark", time.monotonic() - begun)
+    progress("start of Spark", clock.monotonic() - begun)
     try:
         yield spark
     finally:

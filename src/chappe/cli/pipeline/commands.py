@@ -9,6 +9,7 @@ import typer
 
 from chappe.cli.options import Json, console, print_json
 from chappe.cli.pipeline.extra import extra
+from chappe.cli.pipeline.keeping import compact, expire
 from chappe.cli.pipeline.stages import Stages
 from chappe.errors import ConfigError, StorageError
 
@@ -33,6 +34,10 @@ Remote = Annotated[
     str | None, typer.Option(help="A server of Spark Connect: sc://HOST:PORT. Needs no Java here.")
 ]
 Memory = Annotated[str, typer.Option(help="Memory of Spark's process here.")]
+
+
+app.command()(compact)
+app.command()(expire)
 
 
 @app.callback()
@@ -68,12 +73,15 @@ def run(
     """
     with extra():
         # Here and not above: Spark is not installed everywhere, and slow to import.
+        from chappe.pipeline.job import Counts, due  # noqa: PLC0415
         from chappe.pipeline.job import run as run_job  # noqa: PLC0415
         from chappe.pipeline.options import Options  # noqa: PLC0415
         from chappe.pipeline.session import SessionOptions, session  # noqa: PLC0415
         from chappe.pipeline.stream import stream as stream_jobs  # noqa: PLC0415
     if once and not stream:
         raise ConfigError("--once: only with --stream; without it a run ends by itself")
+    if stream and remote:
+        raise ConfigError("--stream: not over Spark Connect; run it where Spark's driver is")
     if every <= 0:
         raise ConfigError(f"--every: {every} is not above 0")
     place = SessionOptions(master=master, remote=remote, memory=memory)
@@ -81,18 +89,21 @@ def run(
     _check_folders(events, tables)
     with Stages(shown=not as_json) as stages:
         _seal(events, stages)
-        with session(place, stages.ended) as spark:
-            if stream:
-                interval_s = None if once else every
+        if stream:
+            interval_s = None if once else every
+            with session(place, stages.ended) as spark:
                 stream_jobs(
                     spark, events, tables, options, interval_s=interval_s, progress=stages.ended
                 ).awaitTermination()
-                return
-            counts = run_job(spark, events, tables, options, stages.ended)._asdict()
+            return
+        counts = Counts(0, 0, 0, 0, 0, 0)
+        if due(events, tables):
+            with session(place, stages.ended) as spark:
+                counts = run_job(spark, events, tables, options, stages.ended)
     if as_json:
-        print_json({"ok": True, **counts, "seconds": stages.seconds})
+        print_json({"ok": True, **counts._asdict(), "seconds": stages.seconds})
     else:
-        _tell(counts, tables)
+        _tell(counts._asdict(), tables)
 
 
 def _seal(events: list[Path], stages: Stages) -> None:

@@ -1,0 +1,129 @@
+"""All of it with one command: `python examples/demo.py`, or `make demo`.
+
+Starts a cluster of three nodes, lets topics, users, queues and a service talk across it, kills a
+node half-way and starts it again; then makes tables of what the nodes recorded, shows the way of
+one message, and writes a report to look at.
+
+Needs `redis-server` and Java 17 on this machine (`make packages` installs both).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from chappe.pipeline.table import read
+from cluster import CHAPPE, ExampleNode, start_redis
+from demo_traffic import Traffic
+
+NAMES = ("node-1", "node-2", "node-3")
+# How long the cluster is without the node that is killed.
+AWAY_S = 5.0
+
+
+async def make_traffic(
+    nodes: list[ExampleNode], seconds: float, start: Callable[[str], Any]
+) -> None:
+    """Traffic for so long; half-way the last node ends without warning, and is started again."""
+
+    async def story() -> None:
+        await asyncio.sleep(seconds / 2)
+        lost = nodes.pop()
+        print(f"{lost.name} is killed (kill -9)")
+        lost.process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(lost.process.wait)
+        await asyncio.sleep(AWAY_S)
+        await asyncio.to_thread(start, lost.name)
+        print(f"{lost.name} is back")
+        await asyncio.sleep(seconds / 2)
+
+    traffic = Traffic([node.addresses["websocket"] for node in nodes])
+    await traffic.run(story())
+    for name, count in sorted(traffic.counts.items()):
+        print(f"{count:>12,}  {name}")
+
+
+def run_cluster(folder: Path, registry: str | None, seconds: float) -> None:
+    """The cluster, from its start until its last event is written down."""
+    with ExitStack() as stack:
+        registry = registry or start_redis(folder, stack)
+        secret = folder / "secret"
+        secret.write_text(secrets.token_hex(32))
+        nodes: list[ExampleNode] = []
+
+        def start(name: str) -> None:
+            node = ExampleNode(name, folder, registry, secret)
+            stack.callback(node.stop)
+            node.wait_until_ready()
+            nodes.append(node)
+
+        for name in NAMES:
+            start(name)
+            print(f"{name} {nodes[-1].addresses['http']}")
+        asyncio.run(make_traffic(nodes, seconds, start))
+
+
+def chappe(*arguments: str | Path) -> str:
+    """Run a command; what it prints."""
+    done = subprocess.run([CHAPPE, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def interesting(tables: Path) -> str:
+    """The id of a message that the audit names, or else of one that went far."""
+    for row in read(tables, "audit", ["message", "label"]).slice(0, 1).to_pylist():
+        return row["label"] or str(row["message"])
+    ways = read(tables, "paths", ["message", "label", "hops"], [("family", "=", "topic")])
+    row = max(ways.slice(0, 1000).to_pylist(), key=lambda row: len(row["hops"]))
+    return row["label"] or str(row["message"])
+
+
+def show(folder: Path, memory: str) -> None:
+    """Tables, one message's way, and the report."""
+    tables, page = folder / "tables", folder / "report.html"
+    events = [word for name in NAMES for word in ("--events", folder / name / "events")]
+    print(chappe("pipeline", "run", *events, "--tables", tables, "--memory", memory), end="")
+    print(chappe("trace", interesting(tables), "--tables", tables), end="")
+    told = json.loads(chappe("report", "--tables", tables, "--out", page, "--json"))
+    print(f"look at it:  file://{Path(told['out']).absolute()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--registry", help="where the nodes find each other; else a Redis of our own"
+    )
+    parser.add_argument("--seconds", type=float, default=40.0, help="how long there is traffic")
+    parser.add_argument("--memory", default="2g", help="of Spark")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(".chappe/demo"),
+        help="what is made; a demo that is there goes",
+    )
+    options = parser.parse_args()
+    begun = time.monotonic()
+    folder: Path = options.folder.absolute()
+    if folder.exists() and not (folder / "secret").exists() and any(folder.iterdir()):
+        raise SystemExit(f"{folder} holds something else than a demo: name another --folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    run_cluster(folder, options.registry, options.seconds)
+    show(folder, options.memory)
+    print(f"all of it took {time.monotonic() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
