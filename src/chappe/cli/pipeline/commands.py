@@ -9,6 +9,7 @@ import typer
 
 from chappe.cli.options import Json, console, print_json
 from chappe.cli.pipeline.extra import extra
+from chappe.cli.pipeline.holding import holding
 from chappe.cli.pipeline.keeping import compact, expire
 from chappe.cli.pipeline.stages import Stages
 from chappe.errors import ConfigError, StorageError
@@ -86,8 +87,8 @@ def run(
         raise ConfigError(f"--every: {every} is not above 0")
     place = SessionOptions(master=master, remote=remote, memory=memory)
     options = Options(sla_ms=sla_ms, queue_sla_ms=queue_sla_ms)
-    _check_folders(events, tables)
-    with Stages(shown=not as_json) as stages:
+    _check_folders(events)
+    with holding(tables), Stages(shown=not as_json) as stages:
         _seal(events, stages)
         if stream:
             interval_s = None if once else every
@@ -118,14 +119,10 @@ def _seal(events: list[Path], stages: Stages) -> None:
                 raise StorageError(f"{folder}: {error}") from None
 
 
-def _check_folders(events: list[Path], tables: Path) -> None:
+def _check_folders(events: list[Path]) -> None:
     for folder in events:
         if not folder.is_dir():
             raise ConfigError(f"--events: there is no folder {folder}")
-    try:
-        tables.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--tables: {error}") from None
 
 
 def _tell(counts: dict[str, Any], tables: Path) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from chappe.cli.options import Json, console, print_json
 from chappe.cli.pipeline.extra import Tables, check_tables, extra
+from chappe.cli.pipeline.holding import holding
 from chappe.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -31,10 +32,12 @@ def compact(
         raise ConfigError(f"--files-max: {files_max} is not above 0")
     with extra():
         from chappe.pipeline import keeping  # noqa: PLC0415, slow, and seldom installed
-    try:
-        _tell(keeping.compact(tables, files_max=files_max), as_json=as_json)
-    except OSError as error:
-        raise StorageError(f"{tables}: {error}") from None
+    with holding(tables):
+        try:
+            kept = keeping.compact(tables, files_max=files_max)
+        except OSError as error:
+            raise StorageError(f"{tables}: {error}") from None
+    _tell(kept, as_json=as_json)
 
 
 def expire(
@@ -55,10 +58,13 @@ def expire(
         from chappe.pipeline import keeping  # noqa: PLC0415, as above
     large = _before("--days", days)
     small = None if results_days is None else _before("--results-days", results_days)
-    try:
-        kept = keeping.expire(tables, events or [], large_before_us=large, small_before_us=small)
-    except OSError as error:
-        raise StorageError(f"{tables}: {error}") from None
+    with holding(tables):
+        try:
+            kept = keeping.expire(
+                tables, events or [], large_before_us=large, small_before_us=small
+            )
+        except OSError as error:
+            raise StorageError(f"{tables}: {error}") from None
     _tell(kept, as_json=as_json)
 
 
