@@ -33,7 +33,7 @@ T = TypeVar("T", bound=Numbered)
 class Sampling:
     """Chooses a share of all ids."""
 
-    __slots__ = ("_chosen", "_residues", "share")
+    __slots__ = ("_chosen", "_from", "_residues", "_until", "share")
 
     def __init__(self, share: float) -> None:
         count = round(share * _MODULUS)
@@ -41,26 +41,37 @@ class Sampling:
         self.share = count / _MODULUS
         self._residues = [n for n in range(_MODULUS) if n * _FACTOR % _MODULUS < count]
         self._chosen = frozenset(self._residues)
+        # None from here up to there is chosen: where many messages are, most runs lie in between.
+        self._from = self._until = 0
 
     def takes(self, id: int) -> bool:
         """Whether what has this id is recorded."""
         return id % _MODULUS in self._chosen
 
     def of(self, messages: Sequence[T]) -> Sequence[T]:
-        """Those of them that are recorded."""
+        """Those of them that are recorded; their ids grow, as they do at the node that gave them.
+
+        Of others, too: they only cost more.
+        """
         first, ahead = messages[0].id, len(messages) - 1
         if not ahead:
             return messages if first % _MODULUS in self._chosen else ()
-        if messages[-1].id - first != ahead:
-            chosen = self._chosen
-            return [message for message in messages if message.id % _MODULUS in chosen]
+        last = messages[-1].id
+        if last - first != ahead:
+            return self._each(messages)
         # None is missing between the first and the last.
+        if self._from <= first and last < self._until:
+            return ()
         residues, low = self._residues, first % _MODULUS
         at = bisect_left(residues, low)
-        if low + ahead < _MODULUS:
-            if at == len(residues) or residues[at] > low + ahead:
-                return ()
-            return [
-                messages[n - low] for n in residues[at : bisect_left(residues, low + ahead + 1)]
-            ]
-        return [message for message in messages if message.id % _MODULUS in self._chosen]
+        if at == len(residues) or low + ahead >= _MODULUS:
+            return self._each(messages)
+        begin = residues[at]
+        if begin > low + ahead:
+            self._from, self._until = first, first - low + begin
+            return ()
+        return [messages[n - low] for n in residues[at : bisect_left(residues, low + ahead + 1)]]
+
+    def _each(self, messages: Sequence[T]) -> Sequence[T]:
+        chosen = self._chosen
+        return [message for message in messages if message.id % _MODULUS in chosen]
