@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
-from chappe.pipeline.paths import MISSING, UNTOLD
+from chappe.pipeline.paths import IN_VAIN, MISSING, UNTOLD
 from chappe.pipeline.schema import TABLES
 
 _ABOUT = ("app", "family", "message", "label", "sender", "target", "born")
@@ -65,8 +65,11 @@ def unsettled(
         fn.col("last.node").alias("node"),
         (fn.col("last.at") + fn.col("last.shift")).alias("at"),
     )
-    # One row for each message and verdict: of several nodes that it did not come to, the first.
-    return rows.dropDuplicates(["family", "message", "label", "verdict"]).select(*_COLUMNS)
+    # One row for each message and verdict, of several nodes that it did not come to the first.
+    seen = fn.min(fn.struct("reason", "node", "at")).alias("seen")
+    return (
+        rows.groupBy("hour", *_ABOUT, "verdict").agg(seen).select("*", "seen.*").select(*_COLUMNS)
+    )
 
 
 def _waits(paths: DataFrame) -> DataFrame:
@@ -159,11 +162,8 @@ def _first(kinds: str, condition: str, verdict: str, reason: str) -> Column:
 
 
 def _dropped() -> Column:
-    """Dropped, though somebody wanted it, and nobody else gave it to the same receiver."""
-    elsewhere = "exists(hops, o -> o.kind = 'sent' and o.n > 0 and o.target = h.target)"
-    missed = f"coalesce(h.reason, '') != 'nobody' and not {elsewhere}"
     reason = "concat('dropped: ', coalesce(h.reason, 'no reason'))"
-    return _first("'dropped'", missed, "lost", reason)
+    return _first("'dropped'", IN_VAIN, "lost", reason)
 
 
 def _twice() -> Column:

@@ -43,21 +43,24 @@ class Ledger:
         files = sorted(f"{row['folder']}/{row['file']}" for row in rows)
         return Plan(run, files, sum(row["rows"] for row in rows))
 
+    def new(self, files: Iterable[Path]) -> list[Path]:
+        """Those of the files that no run took."""
+        taken = set(read(self._tables, "ledger", ["file"])["file"].to_pylist())
+        return sorted(file for file in files if _name(file) not in taken)
+
     def plan(self, files: Iterable[Path]) -> Plan | None:
         """Plan a run over those of the files that no run took; None if there are none."""
-        taken = set(read(self._tables, "ledger", ["file"])["file"].to_pylist())
         run = self._table.run() + 1
         rows = [
             {
-                "hour": _hour(file),
+                "hour": hour_of_file(file),
                 "run": run,
                 "folder": str(file.parents[2]),
                 "file": _name(file),
                 "bytes": file.stat().st_size,
                 "rows": pq.read_metadata(file).num_rows,
             }
-            for file in sorted(files)
-            if _name(file) not in taken
+            for file in self.new(files)
         ]
         if not rows:
             return None
@@ -89,6 +92,7 @@ def _name(file: Path) -> str:
     return "/".join(file.parts[-3:])
 
 
-def _hour(file: Path) -> str:
+def hour_of_file(file: Path) -> str:
+    """The hour, by the clock of its node, that a file is of."""
     date, hour = file.parent.parent.name, file.parent.name
     return f"{date.removeprefix('date=')}T{hour.removeprefix('hour=')}"

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
+from chappe.pipeline.paths import IN_VAIN
 from chappe.pipeline.silver import window_of
 
 
@@ -21,7 +22,7 @@ def delivery(paths: DataFrame, options: Options) -> DataFrame:
             fn.col("family") != "other"
         )
     )
-    dropped = fn.expr("exists(hops, h -> h.kind = 'dropped')")
+    dropped = fn.expr(f"exists(hops, h -> h.kind = 'dropped' and {IN_VAIN})")
     whole = fn.col("delivered").isNotNull() & fn.when(
         fn.col("family").isin("send", "topic"), ~fn.col("open") & ~dropped
     ).otherwise(fn.lit(True))

@@ -8,7 +8,7 @@ finds nothing new changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +47,12 @@ def run(
     return take(spark, bronze.found(events), tables, options, progress)
 
 
+def due(events: Collection[Path], tables: Path) -> bool:
+    """Whether there is something new, or something unfinished; asks no Spark."""
+    ledger = bronze.Ledger(tables)
+    return _unfinished(tables, ledger.planned().run) or bool(ledger.new(bronze.found(events)))
+
+
 def finish(
     spark: SparkSession,
     tables: Path,
@@ -55,7 +61,7 @@ def finish(
 ) -> None:
     """Finish the last run, if it was interrupted."""
     plan = bronze.Ledger(tables).planned()
-    if any(Table(tables, name).run() < plan.run for name in Making.ORDER):
+    if _unfinished(tables, plan.run):
         _carry_out(spark, plan, tables, options or Options(), progress)
 
 
@@ -73,18 +79,23 @@ def take(
     return _carry_out(spark, plan, tables, options or Options(), progress)
 
 
+def _unfinished(tables: Path, run: int) -> bool:
+    return any(Table(tables, name).run() < run for name in Making.ORDER)
+
+
 def _carry_out(
     spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options, progress: Progress
 ) -> Counts:
     clock = SystemClock()
     written = {}
-    with _settings(spark, plan.rows):
+    with _settings(spark, _settings_of(plan)):
         begun = clock.monotonic()
         making = Making(spark, plan, tables, options)
         progress("plan", clock.monotonic() - begun)
         for name in making.ORDER:
             begun = clock.monotonic()
-            written[name] = making.make(name)
+            with _settings(spark, _SORTED if name == "paths" else {}):
+                written[name] = making.make(name)
             progress(name, clock.monotonic() - begun)
     return Counts(
         run=plan.run,
@@ -96,14 +107,22 @@ def _carry_out(
     )
 
 
-@contextmanager
-def _settings(spark: SparkSession, rows: int) -> Iterator[None]:
-    """What runs need of a session, whoever's it is; as it was afterwards."""
-    wanted = {
-        # Sorting keeps the order of what is collected, and spills where hashing would not.
-        "spark.sql.execution.useObjectHashAggregateExec": "false",
-        "spark.sql.shuffle.partitions": str(max(2, min(200, rows // ROWS_PER_TASK))),
+# Sorting keeps the order of what is collected, and spills where hashing would not.
+_SORTED = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
+
+
+def _settings_of(plan: bronze.Plan) -> dict[str, str]:
+    """What a run needs of a session, whoever's it is."""
+    return {
+        "spark.sql.shuffle.partitions": str(max(2, min(200, plan.rows // ROWS_PER_TASK))),
+        # All tables but paths have few rows, which fit into a hash table.
+        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     }
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings for a while; as they were afterwards."""
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)

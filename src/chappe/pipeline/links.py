@@ -18,14 +18,14 @@ def links(steps: DataFrame, events: DataFrame) -> DataFrame:
     parts = _travels(steps).unionByName(_beats(events), allowMissingColumns=True)
     parts = parts.unionByName(_downs(events), allowMissingColumns=True)
     summed = parts.groupBy(*_KEYS).agg(*[fn.max(name).alias(name) for name in every])
-    delays = gathered(steps.where("hop = 'link'"), _KEYS)
+    delays = gathered(steps.where("hop = 'link'"), _KEYS).select(
+        *_KEYS, percentile(0.5).alias("delay_p50"), percentile(0.99).alias("delay_p99")
+    )
     joined = summed.join(delays, _KEYS, "left")
     counts = ["handed", "arrived", "beats", "ups", "downs", "down_us"]
     return joined.withColumns(
         {
             "success": fn.try_divide(fn.col("arrived"), fn.col("handed")),
-            "delay_p50": percentile(0.5),
-            "delay_p99": percentile(0.99),
             **{name: fn.coalesce(name, fn.lit(0).cast("long")) for name in counts},
         }
     )

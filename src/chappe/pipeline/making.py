@@ -95,16 +95,22 @@ class Making:
 
     def _touch(self) -> None:
         """Find the birth hours that new rows are of, and those that follow from them."""
-        good = self._rows.where("problem is null")
-        message = fn.col("kind").isin(*silver.MESSAGE_KINDS) & (
-            fn.col("message").isNotNull() | fn.col("label").isNotNull()
+        sort = (
+            fn.when(fn.col("problem").isNotNull(), "bad")
+            .when(silver.belongs(), "message")
+            .when(fn.col("kind") == "link", "beat")
+            .otherwise("event")
         )
-        beat = fn.col("kind") == "link"
-        sort = fn.when(message, "message").when(beat, "beat").otherwise("event")
-        found = good.select("hour", sort.alias("sort")).distinct().collect()
+        # By number, as names of hours are made for all rows once more anyhow.
+        hour = fn.floor(silver.born_us() / silver.HOUR_US)
+        found = self._rows.select(sort.alias("sort"), hour.alias("hour")).distinct().collect()
         by_sort: dict[str, set[str]] = {"message": set(), "beat": set(), "event": set()}
+        self._all_good = True
         for row in found:
-            by_sort[row["sort"]].add(row["hour"])
+            if row["sort"] == "bad":
+                self._all_good = False
+            else:
+                by_sort[row["sort"]].add(hour_name(row["hour"] * silver.HOUR_US))
         self._event_hours = by_sort["event"] | by_sort["beat"]
         # What beats say of an hour is used in the next, too; messages of any hour may have been
         # there then.
@@ -119,10 +125,26 @@ class Making:
     def _table(self, name: str, hours: Iterable[str] | None = None) -> DataFrame:
         return self._tables[name].frame(self._spark, hours)
 
+    def _nothing(self, name: str) -> Made:
+        return Made(arrow_schema(TABLES[name]).empty_table(), None)
+
+    def _clocks_since(self, hours: Iterable[str]) -> DataFrame:
+        """Clocks from these hours on: nothing happens to a message before it is born, but for a
+        clock that is slow."""
+        first = min(hours, default=None)
+        if first is None:
+            return self._table("clocks", [])
+        since = hour_us(first) - silver.HOUR_US
+        return self._table("clocks", self._tables["clocks"].hours_from(since))
+
     def _quarantine(self) -> Made:
+        if self._all_good:
+            return self._nothing("quarantine")
         return Made(silver.quarantined(self._rows), None)
 
     def _events(self) -> Made:
+        if not self._event_hours:
+            return self._nothing("events")
         before = self._table("events", self._event_hours)
         rows = before.unionByName(silver.of_nobody(self._rows))
         return Made(silver.once(rows).sortWithinPartitions("hour", "kind", "at"), self._event_hours)
@@ -140,12 +162,14 @@ class Making:
         new = silver.of_messages(self._rows).select("hour", *EVENT.names)
         rows = new.unionByName(before, allowMissingColumns=True)
         hours = max(1, len(self._path_hours))
-        pieces = max(1, min(64, round(self._plan.rows / hours / ROWS_PER_TASK)))
+        # A path is of a few events.
+        count = self._plan.rows + 4 * self._tables["paths"].rows(self._path_hours)
+        pieces = max(1, min(64, round(count / hours / ROWS_PER_TASK)))
         gathered = paths.gather(
-            clocks.correct(rows, self._table("clocks")),
+            clocks.correct(rows, self._clocks_since(self._path_hours)),
             self._options,
             pieces=pieces,
-            partitions=max(2, min(2000, hours * pieces, self._plan.rows // 50_000)),
+            partitions=max(2, min(2000, hours * pieces, count // 50_000)),
         )
         return Made(gathered, self._path_hours)
 
@@ -171,16 +195,17 @@ class Making:
         return Made(queues.flows(self._table("paths", self._path_hours)), self._path_hours)
 
     def _queues(self) -> Made:
-        flows = self._table("flows")
-        first = self._table("flows", self._path_hours).agg(fn.min("window")).collect()[0][0]
-        if first is None:
-            return Made(self._spark.createDataFrame([], TABLES["queues"]), None)
-        since = first - first % silver.HOUR_US
-        return Made(queues.queues(flows, since), self._tables["queues"].hours_from(since))
+        """From an hour before the first message that was touched: what is in a queue later depends
+        on it, and clocks are put right by less than that."""
+        if not self._path_hours:
+            return self._nothing("queues")
+        since = hour_us(min(self._path_hours)) - silver.HOUR_US
+        made = queues.queues(self._table("flows"), since)
+        return Made(made, self._tables["queues"].hours_from(since))
 
     def _lives(self) -> Made:
         hours = self._event_hours | (self._clock_hours & self._tables["events"].hours())
-        events = clocks.correct(self._table("events", hours), self._table("clocks", None))
+        events = clocks.correct(self._table("events", hours), self._clocks_since(hours))
         return Made(lives.told(events), hours)
 
     def _stays(self) -> Made:
@@ -189,7 +214,7 @@ class Making:
     def _sessions(self) -> Made:
         """From an hour before what is new: a node that died is found out a while afterwards."""
         if not self._event_hours:
-            return Made(self._spark.createDataFrame([], TABLES["sessions"]), None)
+            return self._nothing("sessions")
         hours = hours_after(self._event_hours, 1)
         turnover = sessions.turnover(self._table("events", _and_before(hours)), self._options)
         turnover = turnover.where(fn.col("hour").isin(*sorted(hours)))

@@ -28,6 +28,11 @@ MISSING = (
     f"filter(array_except({HANDED}, {ARRIVED}), "
     f"p -> not array_contains({DROPPED_AT}, element_at(split(p, '>'), 2)))"
 )
+# Of a hop `h` at which it was dropped: somebody wanted it, and no other node gave it to them.
+IN_VAIN = (
+    "coalesce(h.reason, '') != 'nobody' "
+    "and not exists(hops, o -> o.kind = 'sent' and o.n > 0 and o.target = h.target)"
+)
 UNTOLD = f"array_except({ARRIVED}, {HANDED})"
 _LENT = "transform(filter(hops, h -> h.kind = 'lent'), h -> h.group_name)"
 _DONE = "transform(filter(hops, h -> h.kind in ('acked', 'died')), h -> h.group_name)"
@@ -53,14 +58,17 @@ def gather(events: DataFrame, options: Options, *, pieces: int, partitions: int)
     Each hour is in so many pieces, and as many files at most. Needs sorted aggregation (job.py).
     """
     piece = fn.pmod(fn.hash("message", "label"), fn.lit(pieces))
-    time = fn.col("at") + fn.col("shift")
+    time = fn.col("hop.at") + fn.col("hop.shift")
+    # A hop is made one value before it is shuffled: collecting copies it as it is then, instead of
+    # field by field.
     rows = (
-        events.select(*_KEYS, *_ROW, *HOP_NAMES)
+        events.select(*_KEYS, *_ROW, fn.struct(*HOP_NAMES).alias("hop"))
         .repartition(partitions, "hour", piece)
-        .sortWithinPartitions(*_KEYS, time, "node", "boot", "serial")
+        .sortWithinPartitions(*_KEYS, time, "hop.node", "hop.boot", "hop.serial")
     )
     grouped = rows.groupBy(*_KEYS).agg(*_facts())
     paths = grouped.withColumn("hops", fn.array_distinct("hops"))
+    paths = paths.withColumn("receivers", _receivers())
     paths = paths.withColumn("family", _family()).withColumn("born", _born())
     paths = paths.withColumn("delivered", _delivered())
     return paths.select(
@@ -73,24 +81,25 @@ def gather(events: DataFrame, options: Options, *, pieces: int, partitions: int)
 
 def _facts() -> list[Column]:
     """What is found while rows are collected: cheaper than from the hops afterwards."""
-    kind = fn.col("kind")
-    time = fn.col("at") + fn.col("shift")
-    came = fn.coalesce("came", "at") + fn.col("shift")
-    begins = kind.isin("sent", "published", "stored", "asked") & fn.col("came_from").isNull()
-    delivers = kind.isin("sent", "published") & (fn.col("n") > 0)
-    well = (kind == "answered") & fn.col("reason").isNull()
+    kind = fn.col("hop.kind")
+    time = fn.col("hop.at") + fn.col("hop.shift")
+    came = fn.coalesce("hop.came", "hop.at") + fn.col("hop.shift")
+    begins = kind.isin("sent", "published", "stored", "asked") & fn.col("hop.came_from").isNull()
+    delivers = kind.isin("sent", "published") & (fn.col("hop.n") > 0)
+    well = (kind == "answered") & fn.col("hop.reason").isNull()
     return [
-        *[fn.first(name, ignorenulls=True).alias(name) for name in ("app", "sender", "target")],
+        *[fn.first(name, ignorenulls=True).alias(name) for name in ("app", "sender")],
+        fn.first("hop.target", ignorenulls=True).alias("target"),
         fn.min("share").alias("share"),
         fn.min(fn.when(begins, came)).alias("came_first"),
-        fn.min(fn.when(kind == "stored", fn.greatest(time, "due"))).alias("ready"),
+        fn.min(fn.when(kind == "stored", fn.greatest(time, "hop.due"))).alias("ready"),
         fn.max(fn.when(delivers, time)).alias("got"),
         fn.min(fn.when(kind == "acked", time)).alias("acked"),
         fn.min(fn.when(well, time)).alias("answered"),
         fn.max(time).alias("ended"),
-        fn.sum(fn.when(delivers, fn.col("n"))).alias("receivers"),
-        fn.min("at").alias("first_at"),
-        fn.max("at").alias("last_at"),
+        fn.sum(fn.when(delivers, fn.col("hop.n"))).alias("receivers"),
+        fn.min("hop.at").alias("first_at"),
+        fn.max("hop.at").alias("last_at"),
         fn.count("*").alias("rows"),
         fn.max(kind.isin(*QUEUE_KINDS)).alias("queue"),
         fn.max(kind == "published").alias("topic"),
@@ -98,9 +107,17 @@ def _facts() -> list[Column]:
         fn.max(kind == "dropped").alias("dropped"),
         fn.max(kind.isin("cancelled", "purged")).alias("ended_early"),
         fn.max(kind == "answered").alias("replied"),
-        fn.max(fn.col("came_from").isNotNull() | (fn.size("went_to") > 0)).alias("travelled"),
-        fn.collect_list(fn.struct(*HOP_NAMES)).alias("hops"),
+        fn.max(fn.col("hop.came_from").isNotNull() | (fn.size("hop.went_to") > 0)).alias(
+            "travelled"
+        ),
+        fn.collect_list("hop").alias("hops"),
     ]
+
+
+def _receivers() -> Column:
+    """To how many sessions it was given; not counting what was only written down twice."""
+    anew = "aggregate(filter(hops, h -> h.kind in ('sent', 'published')), 0L, (s, h) -> s + h.n)"
+    return fn.when(fn.size("hops") < fn.col("rows"), fn.expr(anew)).otherwise(fn.col("receivers"))
 
 
 def _family() -> Column:

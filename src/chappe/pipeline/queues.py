@@ -78,7 +78,10 @@ def queues(flows: DataFrame, since_us: int) -> DataFrame:
         fn.sum("change").alias("change"),
         fn.max(fn.when(fn.col("what") == "lent", fn.col("max"))).alias("age_max"),
     )
-    ages = gathered(after.where(_AGES), _KEYS)
+    sizes = after.where(_AGES).withColumn("scaled", fn.col("count"))
+    ages = gathered(sizes, _KEYS).select(
+        *_KEYS, percentile(0.5).alias("age_p50"), percentile(0.99).alias("age_p99")
+    )
     upto = (
         Window.partitionBy("app", "queue")
         .orderBy("window")
@@ -89,8 +92,6 @@ def queues(flows: DataFrame, since_us: int) -> DataFrame:
         {
             "hour": hour_of(fn.col("window")),
             "lag": fn.sum("change").over(upto) + fn.coalesce("begun", fn.lit(0)),
-            "age_p50": percentile(0.5),
-            "age_p99": percentile(0.99),
         }
     )
 

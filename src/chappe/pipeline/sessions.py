@@ -41,11 +41,19 @@ def turnover(events: DataFrame, options: Options) -> DataFrame:
         fn.sum(fn.coalesce("back", fn.lit(False)).cast("long")).alias("reconnects"),
     )
     ends = rows.where((kind == "session_closed") & fn.col("came").isNotNull())
+    us = fn.col("at") - fn.col("came")
+    one = fn.lit(1).cast("long")
     lasted = ends.select(
-        *_KEYS, bucket_of(fn.col("at") - fn.col("came")).alias("bucket"), fn.lit(1).alias("count")
+        *_KEYS,
+        bucket_of(us).alias("bucket"),
+        us.alias("max"),
+        one.alias("count"),
+        one.alias("scaled"),
     )
-    joined = summed.join(gathered(lasted, _KEYS), _KEYS, "left")
-    return joined.withColumns({"duration_p50": percentile(0.5), "duration_p99": percentile(0.99)})
+    durations = gathered(lasted, _KEYS).select(
+        *_KEYS, percentile(0.5).alias("duration_p50"), percentile(0.99).alias("duration_p99")
+    )
+    return summed.join(durations, _KEYS, "left")
 
 
 def cut_off(stays: DataFrame, known: DataFrame) -> DataFrame:

@@ -25,6 +25,8 @@ QUEUE_KINDS = (
     "purged",
 )
 MESSAGE_KINDS = (*QUEUE_KINDS, "sent", "published", "dropped", "asked", "answered")
+# Letters may be thrown away all together, as a number.
+_WITH_ID = tuple(kind for kind in QUEUE_KINDS if kind != "purged")
 
 
 def checked(rows: DataFrame) -> DataFrame:
@@ -34,12 +36,12 @@ def checked(rows: DataFrame) -> DataFrame:
 
 def of_messages(rows: DataFrame) -> DataFrame:
     """The good rows that belong to a message or a request."""
-    return rows.where(fn.col("problem").isNull() & _belongs())
+    return rows.where(fn.col("problem").isNull() & belongs())
 
 
 def of_nobody(rows: DataFrame) -> DataFrame:
     """The good rows that belong to none, each once."""
-    good = rows.where(fn.col("problem").isNull() & ~_belongs())
+    good = rows.where(fn.col("problem").isNull() & ~belongs())
     return good.select("hour", *EVENT.names)
 
 
@@ -56,12 +58,18 @@ def quarantined(rows: DataFrame) -> DataFrame:
     return bad.select(hour, "problem", "file", row).select(*TABLES["quarantine"].names)
 
 
+def belongs() -> Column:
+    """Whether a row belongs to a message or a request."""
+    has_id = fn.col("message").isNotNull() | fn.col("label").isNotNull()
+    return fn.col("kind").isin(*MESSAGE_KINDS) & has_id
+
+
 def born_us() -> Column:
     """When what a row belongs to began: a message with its id, a request when it was asked."""
     shift = NODE_BITS + SEQUENCE_BITS
     of_id = (fn.shiftright("message", shift) + EPOCH_MS) * 1000
     asked = fn.when(fn.col("label").isNotNull(), fn.coalesce("came", "at")).otherwise(fn.col("at"))
-    return fn.when(fn.col("message").isNotNull() & _belongs(), of_id).otherwise(asked)
+    return fn.when(fn.col("message").isNotNull() & belongs(), of_id).otherwise(asked)
 
 
 def hour_of(us: Column) -> Column:
@@ -75,11 +83,6 @@ def hour_of(us: Column) -> Column:
 def window_of(us: Column) -> Column:
     """The begin of a time's minute."""
     return (us - fn.pmod(us, fn.lit(MINUTE_US))).cast("long")
-
-
-def _belongs() -> Column:
-    has_id = fn.col("message").isNotNull() | fn.col("label").isNotNull()
-    return fn.col("kind").isin(*MESSAGE_KINDS) & has_id
 
 
 def _problem() -> Column:
@@ -97,7 +100,7 @@ def _problem() -> Column:
         (fn.col("at") > (EPOCH_MS + (1 << 41)) * 1000, "at: beyond all ids"),
         (fn.col("message") <= 0, "message: not an id"),
         (~fn.col("share").between(0.0, 1.0) | (fn.col("share") <= 0), "share: not above 0 up to 1"),
-        (fn.col("kind").isin(*QUEUE_KINDS) & fn.col("message").isNull(), "message: missing"),
+        (fn.col("kind").isin(*_WITH_ID) & fn.col("message").isNull(), "message: missing"),
         (fn.col("kind").isin("asked", "answered") & fn.col("label").isNull(), "label: missing"),
         (
             fn.col("kind").isin("lent", "acked") & fn.col("group_name").isNull(),

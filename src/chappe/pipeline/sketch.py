@@ -28,21 +28,27 @@ def bucket_of(us: Column) -> Column:
 
 
 def gathered(rows: DataFrame, keys: list[str]) -> DataFrame:
-    """Rows of `bucket` and `count`, with others of the same keys: `buckets` in order."""
-    summed = rows.groupBy(*keys, "bucket").agg(fn.sum("count").alias("count"))
-    pairs = fn.collect_list(fn.struct("bucket", fn.col("count").cast("long").alias("count")))
-    return summed.groupBy(*keys).agg(fn.sort_array(pairs).alias("buckets"))
+    """Rows of `bucket`, `count`, `scaled` and `max` of the same keys in one: `buckets` in order,
+    `count`, `scaled` and `max` of all."""
+    summed = rows.groupBy(*keys, "bucket").agg(
+        fn.sum("count").alias("count"), fn.sum("scaled").alias("scaled"), fn.max("max").alias("max")
+    )
+    return summed.groupBy(*keys).agg(
+        fn.sort_array(fn.collect_list(fn.struct("bucket", "count"))).alias("buckets"),
+        fn.sum("count").alias("count"),
+        fn.sum("scaled").alias("scaled"),
+        fn.max("max").alias("max"),
+    )
 
 
-def percentile(share: float, buckets: str = "buckets") -> Column:
-    """The time that this share of all was within; null where there were none."""
+def percentile(share: float) -> Column:
+    """The time that this share of all was within, of what was gathered; null of nothing."""
     found = fn.expr(
-        f"""aggregate({buckets},
-            struct(cast(ceil({share} * aggregate({buckets}, 0L, (n, b) -> n + b.count)) as bigint)
-                   as left, -1 as at),
+        f"""aggregate(buckets,
+            struct(cast(ceil({share} * count) as bigint) as left, -1 as at),
             (s, b) -> case when s.at >= 0 then s
                            when s.left <= b.count then struct(0L as left, b.bucket as at)
                            else struct(s.left - b.count as left, -1 as at) end,
             s -> s.at)"""
     )
-    return fn.when(fn.size(buckets) > 0, fn.exp(found * fn.lit(WIDTH)))
+    return fn.exp(found * fn.lit(WIDTH))

@@ -41,7 +41,7 @@ _LEFT = (
     "get(transform(filter(hops, p -> p.node = h.came_from and array_contains(p.went_to, h.node)), "
     "p -> p.at + p.shift), 0)"
 )
-_HUB = _step("hub", _ROLE, "h.node", _NODE, "h.at - h.came")
+_HUB = _step("hub", _ROLE, _NODE, _NODE, "h.at - h.came")
 _LINK = _step("link", _ROLE, "h.came_from", "h.node", f"h.came + h.shift - {_LEFT}")
 _HANDED = _step("handed", "'-'", "h.node", "t", "null")
 # Of a hop through a node: the time within, the time from the node before, the nodes after.
@@ -54,10 +54,10 @@ _LENT = (
     "get(transform(filter(hops, l -> l.kind = 'lent' and l.group_name = h.group_name "
     "and l.attempt <=> h.attempt), l -> l.at + l.shift), 0)"
 )
-_STORE = _step("store", "'whole'", "h.node", _NODE, "h.at - h.came")
-_WAIT = _step("wait", "'whole'", "h.node", _NODE, "h.at + h.shift - ready")
-_WORK = _step("work", "'whole'", "h.node", _NODE, f"h.at + h.shift - {_LENT}")
-_DONE = _step("done", "'whole'", "h.node", _NODE, "h.at + h.shift - ready")
+_STORE = _step("store", "'whole'", _NODE, _NODE, "h.at - h.came")
+_WAIT = _step("wait", "'whole'", _NODE, _NODE, "h.at + h.shift - ready")
+_WORK = _step("work", "'whole'", _NODE, _NODE, f"h.at + h.shift - {_LENT}")
+_DONE = _step("done", "'whole'", _NODE, _NODE, "h.at + h.shift - ready")
 _QUEUE = f"""flatten(transform(hops, h -> case
     when h.kind = 'stored' then array({_STORE})
     when h.kind = 'lent' and coalesce(h.attempt, 1) = 1 then array({_WAIT})

@@ -50,6 +50,7 @@ def stream(
         spark.readStream.schema(EVENT)
         .option("maxFilesPerTrigger", files_per_run)
         .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", "*.parquet")
         .parquet(str(folder.absolute()))
         .select(fn.col("_metadata.file_path").alias("file"))
         for folder in sorted(events)

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
@@ -85,6 +85,11 @@ class Table:
         delta = self._delta()
         return set() if delta is None else {str(part["hour"]) for part in delta.partitions()}
 
+    def rows(self, hours: Iterable[str]) -> int:
+        """How many rows the table has of these hours."""
+        wanted = set(hours)
+        return sum(n["num_records"] for n in self._added() if n["partition.hour"] in wanted)
+
     def hours_from(self, us: int) -> set[str]:
         """The hours that the table has something of and that begin at a time or later."""
         first = datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H")
@@ -92,15 +97,62 @@ class Table:
 
     def hours_within(self, column: str, upto: str, first: int, end: int) -> set[str]:
         """Hours with a file whose values of two columns reach into a span of time."""
-        delta = self._delta()
-        if delta is None:
-            return set()
-        found = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
         return {
             str(file["partition.hour"])
-            for file in found
-            if file[f"min.{column}"] < end and file[f"max.{upto}"] >= first
+            for file in self._added()
+            if (file.get(f"min.{column}") or 0) < end and (file.get(f"max.{upto}") or end) >= first
         }
+
+    def forget(self, before: str) -> None:
+        """Forget all hours before one; of an hour whose name is none, nothing."""
+        delta = self._delta()
+        old = [hour for hour in self.hours() if hour < before]
+        if delta is not None and old:
+            wanted = ", ".join(f"'{hour}'" for hour in sorted(old))
+            delta.delete(f"hour in ({wanted})")
+
+    def compact(self, files_max: int, now_ms: int) -> None:
+        """Make one file of each hour that has more than so many, row group by row group."""
+        delta = self._delta()
+        if delta is None:
+            return
+        for hour in sorted(self.hours()):
+            files = [Path(file) for file in self.files([hour])]
+            if len(files) > files_max:
+                self._merge(delta, hour, files, now_ms)
+                delta = DeltaTable(self._root)
+
+    def _merge(self, delta: DeltaTable, hour: str, files: list[Path], now_ms: int) -> None:
+        place = self._root / f"run={self.run()}" / f"hour={hour}"
+        place.mkdir(parents=True, exist_ok=True)
+        whole = place / f"whole-{delta.version()}.parquet"
+        with pq.ParquetWriter(whole, pq.read_schema(files[0]), compression="zstd") as writer:
+            for file in files:
+                with pq.ParquetFile(file) as source:
+                    for batch in source.iter_batches():
+                        writer.write_batch(batch)
+        added, _rows = _action(self._root, whole, self.schema, data_change=False)
+        removed = [
+            RemoveAction(
+                str(file.relative_to(self._root)),
+                data_change=False,
+                deletion_timestamp=now_ms,
+                size=file.stat().st_size,
+                partition_values={"hour": hour},
+            )
+            for file in files
+        ]
+        delta.create_write_transaction(
+            [added, *removed],
+            mode="append",
+            schema=arrow_schema(self.schema),
+            partition_by="hour",
+        )
+
+    def _added(self) -> list[dict[str, Any]]:
+        """What the log says of each file."""
+        delta = self._delta()
+        return [] if delta is None else pa.table(delta.get_add_actions(flatten=True)).to_pylist()
 
     def _delta(self) -> DeltaTable | None:
         return DeltaTable(self._root) if DeltaTable.is_deltatable(str(self._root)) else None
@@ -111,7 +163,7 @@ class Table:
             self._root, schema=schema, mode="ignore", partition_by="hour", name=self.name
         )
         files = sorted(place.glob("hour=*/*.parquet"))
-        counted = [_added(self._root, file, self.schema) for file in files]
+        counted = [_action(self._root, file, self.schema) for file in files]
         hours = None if replacing is None else sorted(replacing)
         delta.create_write_transaction(
             [action for action, _rows in counted],
@@ -140,7 +192,9 @@ def read(
     return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters)
 
 
-def _added(root: Path, file: Path, schema: StructType) -> tuple[AddAction, int]:
+def _action(
+    root: Path, file: Path, schema: StructType, *, data_change: bool = True
+) -> tuple[AddAction, int]:
     """What the log says of a file, with the least and the largest of its numbers: readers skip
     whole files by them."""
     footer = pq.read_metadata(file)
@@ -160,7 +214,7 @@ def _added(root: Path, file: Path, schema: StructType) -> tuple[AddAction, int]:
         status.st_size,
         {"hour": unquote(file.parent.name.removeprefix("hour="))},
         int(status.st_mtime * 1000),
-        True,
+        data_change,
         json.dumps(stats),
     )
     return action, footer.num_rows
