@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,16 @@ class Node:
         self.name = name
         self.ahead = ahead
         self.drift_ppm = drift_ppm
-        self.boot = 0
-        self.serial = itertools.count(1)
+        # When each of its lives began, and the numbers of its events.
+        self._lives: list[tuple[int, Iterator[int]]] = []
+
+    def start(self, true: int) -> None:
+        self._lives.append((true, itertools.count(1)))
+
+    def number(self, true: int) -> tuple[int, int]:
+        """The life that a time is in, by its begin, and the number of its next event."""
+        began, serials = [life for life in self._lives if life[0] <= true][-1]
+        return self.clock(began), next(serials)
 
     def clock(self, true: int) -> int:
         return true + self.ahead + round((true - DAY) * self.drift_ppm / 1e6)
@@ -68,12 +77,13 @@ class World:
         for name in ("came",):
             if columns.get(name) is not None:
                 columns[name] = teller.clock(columns[name])
+        boot, serial = teller.number(true)
         row = {
             "v": VERSION,
             "kind": kind,
             "node": node,
-            "boot": teller.boot,
-            "serial": next(teller.serial),
+            "boot": boot,
+            "serial": serial,
             "at": teller.clock(true),
             "share": self.share,
             **columns,
@@ -86,9 +96,7 @@ class World:
         return ((true // 1000 - EPOCH_MS) << 22) | (next(self._ids) & 0x3FFFFF)
 
     def start(self, name: str, true: int) -> None:
-        node = self.nodes[name]
-        node.boot = node.clock(true)
-        node.serial = itertools.count(1)
+        self.nodes[name].start(true)
         self.tell(name, true, "node_started")
 
     def live(self, name: str, begin: int, end: int, every: int = 10 * SECOND) -> None:
@@ -96,20 +104,35 @@ class World:
         for true in range(begin + every, end, every):
             self.tell(name, true, "node_alive")
 
-    def beat(self, begin: int, end: int, every: int = 10 * SECOND) -> None:
-        """Beats over all links; a slow one says something wrong of the clocks."""
+    def beat(
+        self,
+        begin: int,
+        end: int,
+        every: int = 10 * SECOND,
+        away: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        """Beats over all links; a slow one says something wrong of the clocks. With a node that is
+        away there are none."""
         for n, true in enumerate(range(begin, end, every)):
-            for node, peer in itertools.permutations(self.nodes.values(), 2):
+            gone = {name for name, (left, back) in (away or {}).items() if left <= true < back}
+            here = [node for node in self.nodes.values() if node.name not in gone]
+            for node, peer in itertools.permutations(here, 2):
                 slow = n % 3 == 1
                 ahead = peer.clock(true) - node.clock(true) + (40_000 if slow else 0)
                 trip = 90_000 if slow else 400 + n % 7
                 self.tell(node.name, true, "link", peer=peer.name, ahead=ahead, round_trip=trip)
 
     def publish(
-        self, true: int, via: list[tuple[str, int, int]], *, app: str = "a", receivers: int = 2
+        self,
+        true: int,
+        via: list[tuple[str, int, int]],
+        *,
+        app: str = "a",
+        receivers: int = 2,
+        lost_at: str | None = None,
     ) -> int:
         """A message to a topic, through nodes one after another: each with how long the way to it
-        took and how long it kept it. Returns the message's id."""
+        took and how long it kept it. One may never tell of it. Returns the message's id."""
         message = self.id_at(true)
         about = {
             "app": app,
@@ -120,6 +143,8 @@ class World:
         }
         before = None
         for place, (node, travel, inside) in enumerate(via):
+            if node == lost_at:
+                break
             came = true + travel
             true = came + inside
             following = [via[place + 1][0]] if place + 1 < len(via) else None

@@ -1,0 +1,63 @@
+"""Clocks are put right from what beats say of them, whichever links there are."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chappe.pipeline.clocks import Offset, hour_name, hour_us, hours_after, solve
+from tests.pipeline.traffic import DAY, HOUR, MINUTE
+
+H0, H1 = "2026-11-16T00", "2026-11-16T01"
+
+
+def shifts(offsets: list[Offset], hour: str = H0) -> dict[tuple[str, int], int]:
+    return {
+        (shift.node, (shift.window - hour_us(hour)) // MINUTE): shift.shift
+        for shift in solve(offsets, [hour])
+    }
+
+
+def test_hours_have_names():
+    assert hour_us(H0) == DAY
+    assert hour_name(DAY + HOUR + 5) == H1
+    assert hours_after([H0], 1) == {H0, H1}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefg"), st.integers(-(10**9), 10**9), min_size=2),
+    st.randoms(use_true_random=False),
+)
+def test_nodes_that_are_linked_somehow_agree(ahead: dict[str, int], random):
+    names = sorted(ahead)
+    # A tree, so that all are linked, and each link told from either end.
+    pairs = [(name, random.choice(names[:n])) for n, name in enumerate(names) if n]
+    pairs = [pair if random.random() < 0.5 else pair[::-1] for pair in pairs]
+    found = shifts([Offset(a, b, DAY, ahead[b] - ahead[a]) for a, b in pairs])
+    assert {found[name, 30] + ahead[name] for name in names} == {ahead[names[0]]}
+
+
+def test_both_ends_of_a_link_count():
+    found = shifts([Offset("a", "b", DAY, 100), Offset("b", "a", DAY, -104)])
+    assert found["b", 0] == -102
+
+
+def test_those_that_are_not_linked_have_references_of_their_own():
+    found = list(solve([Offset("a", "b", DAY, 5), Offset("c", "d", DAY, 7)], [H0]))
+    assert {(one.node, one.reference, one.shift) for one in found} == {
+        ("a", "a", 0),
+        ("b", "a", -5),
+        ("c", "c", 0),
+        ("d", "c", -7),
+    }
+
+
+def test_a_minute_without_beats_has_the_last_before_it_or_else_the_first_after():
+    found = shifts([Offset("a", "b", DAY + 10 * MINUTE, 5), Offset("a", "b", DAY + 20 * MINUTE, 9)])
+    assert [found["b", n] for n in (0, 9, 10, 19, 20, 59)] == [-5, -5, -5, -5, -9, -9]
+
+
+def test_an_hour_goes_on_from_the_one_before_and_from_no_other():
+    before = [Offset("a", "b", DAY + 59 * MINUTE, 5)]
+    assert shifts(before, H1)["b", 0] == -5
+    assert not shifts(before, "2026-11-16T02")

@@ -1,0 +1,78 @@
+"""Tables are kept small without saying anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from chappe.errors import ConfigError
+from chappe.pipeline.keeping import compact, expire
+from chappe.pipeline.options import Options
+from chappe.pipeline.schema import TABLES, arrow_schema
+from chappe.pipeline.table import Table, read
+from tests.pipeline.traffic import DAY, HOUR, Node, World, save
+
+H = ["2026-11-16T00", "2026-11-16T01"]
+
+
+def put(tables: Path, name: str, run: int, *rows: dict[str, object]) -> None:
+    Table(tables, name).put(
+        pa.Table.from_pylist(list(rows), schema=arrow_schema(TABLES[name])), run, None
+    )
+
+
+def test_many_files_of_an_hour_become_one_with_the_same_rows(tmp_path: Path):
+    hops = [{"kind": "sent", "node": "n1", "went_to": ["n2"], "at": 5}]
+    for run in range(1, 6):
+        put(tmp_path, "paths", run, {"hour": H[0], "message": run, "label": f"{run}", "hops": hops})
+    put(tmp_path, "paths", 6, {"hour": H[1], "message": 6})
+    before = read(tmp_path, "paths").sort_by("message")
+    kept = compact(tmp_path, files_max=4)
+    assert (kept.files_before, kept.files_after) == (6, 2)
+    assert read(tmp_path, "paths").sort_by("message").equals(before)
+    assert read(tmp_path, "paths", filters=[("message", "=", 3)]).num_rows == 1
+    assert Table(tmp_path, "paths").run() == 6
+
+
+def test_an_hour_is_replaced_whole_and_others_stay(tmp_path: Path):
+    put(tmp_path, "latency", 1, {"hour": H[0], "count": 1}, {"hour": H[1], "count": 2})
+    table = Table(tmp_path, "latency")
+    rows = [{"hour": H[1], "count": 3}]
+    table.put(pa.Table.from_pylist(rows, schema=arrow_schema(table.schema)), 2, [H[1]])
+    found = read(tmp_path, "latency", ["hour", "count"]).sort_by("hour").to_pylist()
+    assert found == [{"hour": H[0], "count": 1}, {"hour": H[1], "count": 3}]
+    assert table.hours() == set(H)
+    assert table.hours_from(DAY + HOUR) == {H[1]}
+
+
+def test_what_is_old_is_forgotten_but_nothing_that_no_run_has_taken(tmp_path: Path):
+    world = World(Node("n1"))
+    world.start("n1", DAY)
+    world.tell("n1", DAY + HOUR, "node_alive")
+    events, tables = tmp_path / "events", tmp_path / "tables"
+    save(world.rows, events)
+    put(tables, "paths", 1, {"hour": H[0], "message": 1}, {"hour": H[1], "message": 2})
+    put(tables, "latency", 1, {"hour": H[0], "count": 1})
+    put(tables, "audit", 1, {"hour": "open", "message": 1})
+    expire(tables, [events], large_before_us=DAY + HOUR)
+    assert read(tables, "paths", ["message"]).to_pylist() == [{"message": 2}]
+    assert read(tables, "latency").num_rows == read(tables, "audit").num_rows == 1
+    assert len(list(events.glob("*/*/*.parquet"))) == 2
+    name = f"date={H[0][:10]}/hour=00/n1-0-0.parquet"
+    put(tables, "ledger", 1, {"hour": H[0], "run": 1, "folder": str(events), "file": name})
+    expire(tables, [events], large_before_us=DAY + HOUR, small_before_us=DAY + HOUR)
+    assert len(list(events.glob("*/*/*.parquet"))) == 1
+    assert read(tables, "latency").num_rows == 0
+    assert read(tables, "audit").num_rows == 1
+
+
+def test_a_table_that_is_not_there_is_empty(tmp_path: Path):
+    assert read(tmp_path, "latency", ["hour", "p50"]).schema.names == ["hour", "p50"]
+    assert Table(tmp_path, "latency").files() == []
+
+
+def test_options_that_make_no_sense_are_refused():
+    with pytest.raises(ConfigError, match=r"pipeline\.sla_ms: 0 is not above 0"):
+        Options(sla_ms=0)
