@@ -99,7 +99,15 @@ def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, "ARCHITECTURE.md", "docs/queues.md", "docs/explanation.md"]
+    "page",
+    [
+        *PAGES,
+        "ARCHITECTURE.md",
+        "docs/events.md",
+        "docs/explanation.md",
+        "docs/pipeline.md",
+        "docs/queues.md",
+    ],
 )
 def test_every_link_leads_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())

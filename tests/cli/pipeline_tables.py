@@ -23,12 +23,12 @@ def snowflake(ms_after: int = 0, sequence: int = 1) -> int:
     return ((BORN // 1000 + ms_after - EPOCH_MS) << 22) | sequence
 
 
-def put(tables: Path, name: str, *rows: dict[str, Any]) -> None:
-    """Make a table of rows; what a row lacks is null, and its hour the first one."""
+def put(tables: Path, name: str, *rows: dict[str, Any], run: int = 1) -> None:
+    """Add rows to a table; what a row lacks is null, and its hour the first one."""
     schema = arrow_schema(TABLES[name])
     whole = [{"hour": HOUR, **row} for row in rows]
     assert all(row.keys() <= set(schema.names) for row in whole)
-    Table(tables, name).put(pa.Table.from_pylist(whole, schema=schema), 1, None)
+    Table(tables, name).put(pa.Table.from_pylist(whole, schema=schema), run, None)
 
 
 def hop(kind: str, node: str, after_us: int, **more: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 from chappe.errors import ConfigError
 from chappe.pipeline.session import SessionOptions, SparkUnreachable, check_java, session
 from tests.cli.process import CHAPPE, environment, run_here
+from tests.pipeline.traffic import DAY, Node, World, save
 
 
 def install_java(tmp_path: Path, says: str, code: int = 0) -> Path:
@@ -59,7 +60,9 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_machine_without_java_is_told_how_to_get_it(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
+    world = World(Node("one"))
+    world.start("one", DAY)
+    save(world.rows, tmp_path / "events")
     places = ("--events", str(tmp_path / "events"), "--tables", str(tmp_path / "tables"))
     kept = {name: value for name, value in environment().items() if name != "JAVA_HOME"}
     done = subprocess.run(

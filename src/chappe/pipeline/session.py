@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -36,6 +37,10 @@ _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
 
 class SparkUnreachable(ChappeError):
     """No Spark answers where one was said to be."""
+
+
+class SparkFailed(ChappeError):
+    """Spark was there, and could not do what it was asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +73,11 @@ def session(
     options: SessionOptions,
     progress: Callable[[str, float], None] = lambda _stage, _seconds: None,
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block; raises ConfigError without Java, SparkUnreachable."""
+    """A session that ends with the block.
+
+    Raises ConfigError without Java, SparkUnreachable, and SparkFailed for whatever Spark raises in
+    the block.
+    """
     clock = SystemClock()
     begun = clock.monotonic()
     needs_java = not (options.remote or "").startswith("sc://")
@@ -80,13 +89,16 @@ def session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     try:
         spark = _builder(options).getOrCreate()
-    except PySparkException as error:
-        raise SparkUnreachable(f"Spark did not start: {_first_line(error)}") from error
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailed(f"Spark did not start: {_told(error)}") from error
     progress("start of Spark", clock.monotonic() - begun)
     try:
-        yield spark
-    finally:
-        spark.stop()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailed(f"Spark failed: {_told(error)}; the next run goes on") from error
 
 
 def _builder(options: SessionOptions) -> SparkSession.Builder:
@@ -179,5 +191,9 @@ def _host_and_port(url: str, place: str) -> tuple[str, int]:
     return host, port
 
 
-def _first_line(error: PySparkException) -> str:
-    return str(error).strip().partition("\n")[0]
+def _told(error: Exception) -> str:
+    """What an error says first; of one of Java's, what Java says."""
+    first, _, rest = str(error).strip().partition("\n")
+    if first.startswith("An error occurred while calling") and rest:
+        first = rest.lstrip(": ").partition("\n")[0]
+    return first or type(error).__name__

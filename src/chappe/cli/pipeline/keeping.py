@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chappe.pipeline.keeping import Kept
 
 _DAY_US = 86_400_000_000
+_DAYS_MAX = 100_000
 
 
 def compact(
@@ -70,8 +71,8 @@ def expire(
 
 def _before(option: str, days: float) -> int:
     """The time that was so many days ago."""
-    if not days > 0:
-        raise ConfigError(f"{option}: {days:g} is not above 0")
+    if not 0 < days <= _DAYS_MAX:
+        raise ConfigError(f"{option}: {days:g} is not between 0 and {_DAYS_MAX}")
     return max(0, time.time_ns() // 1000 - int(days * _DAY_US))
 
 

@@ -1,0 +1,60 @@
+"""The demo: a cluster, a node that is killed, tables, a report, all with one command."""
+
+from __future__ import annotations
+
+import faulthandler
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chappe.pipeline.table import read
+from tests.servers import RedisServer
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+LIMIT_S = 600
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_the_demo_does_what_it_says(tmp_path: Path, redis_server: RedisServer) -> None:
+    # It has a limit of its own, above that of other tests.
+    faulthandler.cancel_dump_traceback_later()
+    folder = tmp_path / "demo"
+    words = ("--seconds", "6", "--memory", "1g", "--folder", str(folder))
+    done = subprocess.run(
+        [sys.executable, DEMO, *words, "--registry", f"{redis_server.url}?prefix=demo"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "node-3 is killed" in done.stdout
+    page = folder / "report.html"
+    assert f"file://{page}" in done.stdout
+    assert page.stat().st_size > 1_000_000
+    tables = folder / "tables"
+    families = set(read(tables, "delivery", ["family"])["family"].to_pylist())
+    assert families == {"send", "topic", "queue", "request"}
+    # Both lives of the node that was killed are told of, and the first has no end in order.
+    lives = read(tables, "lives", ["node", "boot", "stopped"]).to_pylist()
+    of_third = {row["boot"]: row["stopped"] for row in lives if row["node"] == "node-3"}
+    assert len(of_third) == 2
+    assert of_third[min(of_third)] is None
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    done = subprocess.run(
+        [sys.executable, DEMO, "--folder", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "holds something else" in done.stderr
+    assert (tmp_path / "thesis.txt").exists()
