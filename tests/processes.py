@@ -20,6 +20,9 @@ def read_line(pipe: IO[Any], limit_s: float = LINE_S) -> str:
     nothing is left in a buffer where no `select` sees it. Raises TimeoutError.
     """
     said = bytearray()
+    # Not `select`, which knows no descriptors above 1,023.
+    ready = select.poll()
+    ready.register(pipe, select.POLLIN)
     deadline = time.monotonic() + limit_s
     while not said.endswith(b"\n"):
         left_s = deadline - time.monotonic()
