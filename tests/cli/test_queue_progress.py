@@ -63,7 +63,9 @@ class Terminal:
         return self.process.returncode, output.decode()
 
     def _read(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self._screen], [], [], deadline - time.monotonic())
+        poll = select.poll()
+        poll.register(self._screen, select.POLLIN)
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
         try:
             data = os.read(self._screen, 65_536) if ready else b""
         except OSError:  # the other end is closed
