@@ -1,6 +1,7 @@
 """How hard the property tests try: a little in every run, a lot for the proof."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from tests.servers import (
 )
 
 __all__ = ["dns_server", "redis_cluster", "redis_server", "redis_trio", "zookeeper_server"]
+
+# Whoever runs tests in the background may have them ignore Ctrl-C, and what they start with them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: how long an example takes on a busy machine is no property of the code.
 settings.register_profile("quick", deadline=None, max_examples=50)
