@@ -1,10 +1,11 @@
 """How hard the property tests try: a little in every run, a lot for the proof."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.servers import (
     dns_server,
@@ -16,9 +17,14 @@ from tests.servers import (
 
 __all__ = ["dns_server", "redis_cluster", "redis_server", "redis_trio", "zookeeper_server"]
 
-# No deadline: how long an example takes on a busy machine is no property of the code.
-settings.register_profile("quick", deadline=None, max_examples=50)
-settings.register_profile("full", deadline=None, max_examples=2000)
+# Whoever runs tests in the background may have them ignore Ctrl-C, and what they start with them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes to make or to run on a busy machine is no property of the code.
+UNTIMED = [HealthCheck.too_slow]
+settings.register_profile("quick", deadline=None, max_examples=50, suppress_health_check=UNTIMED)
+settings.register_profile("full", deadline=None, max_examples=2000, suppress_health_check=UNTIMED)
 settings.load_profile("full" if os.environ.get("CHAPPE_PROOF") == "full" else "quick")
 
 # There are hundreds of nodes, and each would start a process to copy its events: those that are

@@ -100,6 +100,14 @@ def test_lines_of_a_file_are_messages(node: Served, queue: str, tmp_path: Path) 
     assert consumed(node, queue) == [{"n": 1}, "text", 3, 4, 5]
 
 
+@pytest.mark.parametrize("how", [(), ("--no-ack",)])
+def test_consume_as_somebody_else(node: Served, queue: str, how: tuple[str, ...]) -> None:
+    done(node, "send", queue, "1")
+    assert "1" in done(node, "consume", queue, "--as", "user:b", *how)
+    figures = told(node, "show", queue)
+    assert (figures["depth"], figures["dead"]) == (0, len(how))
+
+
 def test_consume_takes_so_many_waits_and_hands_back(node: Served, queue: str) -> None:  # Q7
     done(node, "send", queue, "1", "2", "3")
     first = done(node, "consume", queue, "-n", "2")

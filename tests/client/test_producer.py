@@ -349,6 +349,9 @@ def test_what_cannot_travel_is_refused_here(run, labels, why):
                     await one_way.send(1, **labels)
             with pytest.raises(BadRequest, match="data"):
                 await producer.send(object())
+            for data in (float("nan"), {"k": [None, float("-inf")]}, (1, float("inf"))):
+                with pytest.raises(BadRequest, match="is no number in JSON"):
+                    await producer.send(data)
 
     run(test())
 

@@ -102,7 +102,10 @@ async def test_a_queue_goes_on_while_it_moves_to_another_server_of_a_cluster(
             await here.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
             await there.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
             await committed(storage, state, stored(state, 1))
-            names = await there.keys(f"{engine.prefix}:*")
+            # A slot is moved whole, with what queues of the same name left in it under other
+            # prefixes; this one's state, which every commit needs, comes last.
+            names = await there.execute_command("CLUSTER GETKEYSINSLOT", slot, 10_000)
+            names.sort(key=lambda name: name not in (meta, meta.encode()))
             await there.execute_command(
                 "MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *names[1:]
             )

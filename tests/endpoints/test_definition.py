@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from chappe.endpoints.definition import QueueRecord
 from chappe.endpoints.record import Record
+from chappe.errors import Overload
 from chappe.hub.grant import Grant, scope_of
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.record import Stored
@@ -228,3 +230,19 @@ async def test_a_record_of_a_later_release_removes_no_queue_and_defines_no_topic
     assert (await office.ask(Fetch(id=3, to=JOBS))).n == 1
     reply = await office.ask(Subscribe(id=1, to="topic:t"))
     assert reply.epoch is None
+
+
+@on_loop
+async def test_what_waits_for_a_queue_in_the_making_is_bounded_and_goes_on_in_order() -> None:
+    definitions, key = Office().application.definitions, (APP, JOBS)
+    done: list[int] = []
+    for _ in range(2):
+        done.clear()
+        with definitions._change(key):
+            for n in range(16):
+                definitions.wait(key, partial(done.append, n), 1 << 20)
+            with pytest.raises(Overload, match="16 ops wait"):
+                definitions.wait(key, lambda: None, 1)
+        definitions._changed(key)
+        assert done == list(range(16))
+        assert definitions.changing == {}

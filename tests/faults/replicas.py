@@ -34,7 +34,12 @@ PAUSE_S = LEASE_S + 3.0
 class Replicas:
     """Three nodes, a network between them that can be cut, and a registry behind it."""
 
-    def __init__(self, folder: Path, registry: RedisServer | ZooKeeperServer) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        registry: RedisServer | ZooKeeperServer,
+        replication: str = REPLICATION,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.registry = registry
         # The broker whose queue is at work: the node of its name is its master to begin with.
@@ -50,7 +55,7 @@ class Replicas:
             url = registry.url.replace(f":{registry.port}", f":{to[1]}")
             options = CONFIG.format(registry=url, name=name, secret=secret)
             options = options.replace("port = 0", f'port = {port}\nadvertise = "{host}"', 1)
-            return ClusterNode(folder / name, options + REPLICATION)
+            return ClusterNode(folder / name, options + replication)
 
         with ExitStack() as failed:
             failed.callback(self.network.close)
@@ -80,14 +85,15 @@ class Replicas:
 
         async def known() -> bool:
             others = [at for at in range(3) if at != but]
-            serving = await asyncio.gather(*(asyncio.to_thread(self._serves, at) for at in others))
+            serving = await asyncio.gather(*(asyncio.to_thread(self.serves, at) for at in others))
             found[:] = [at for at, serves in zip(others, serving, strict=True) if serves]
             return len(found) == 1
 
         await until(known, f"one node is the master of {self.broker}")
         return found[0]
 
-    def _serves(self, at: int) -> bool:
+    def serves(self, at: int) -> bool:
+        """Whether a node serves the broker now."""
         try:
             with closing(Api(self.nodes[at], timeout_s=5)) as api:
                 _, body = api.request("GET", "/metrics")

@@ -188,6 +188,7 @@ class Producer(Person):
         # At any time, or just when it is due.
         wait_s = self.random.choice([left_s * self.random.random(), left_s])
         await asyncio.sleep(wait_s + self.random.uniform(0, 0.02))
+        assert len(sent.ids) == 1, f"{sent} was stored more than once"
         (message,) = sent.ids
         client = await self.connected()
         sent.cancelled, _ = await self.ask(client, Cancel, message=message, to=sent.queue)

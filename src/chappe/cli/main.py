@@ -10,6 +10,7 @@ from rich.text import Text
 
 from chappe.cli import events, messages, pipeline, queue, token
 from chappe.cli.cluster import cluster
+from chappe.cli.interrupt import Interrupted
 from chappe.cli.report import report
 from chappe.cli.serve import serve
 from chappe.cli.status import status
@@ -49,6 +50,13 @@ def root(
     """Take what comes before the command."""
 
 
+def _code_of(error: ChappeError) -> int:
+    """As shells have it: 2 for what was said wrongly, 130 for what was interrupted."""
+    if isinstance(error, Interrupted):
+        return 130
+    return 2 if isinstance(error, ConfigError) else 1
+
+
 def main() -> None:
     """Run the command line; an error of ours is one line, not a stack trace."""
     try:
@@ -56,7 +64,7 @@ def main() -> None:
     except ChappeError as error:
         line = Text.assemble(("chappe: ", "bold red"), str(error))
         Console(stderr=True, soft_wrap=True).print(line)
-        raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
+        raise SystemExit(_code_of(error)) from None
     except RecursionError:
         # Nothing of ours goes deep but data: what a file, a peer or a message brought.
         Console(stderr=True).print(Text("chappe: JSON here is nested too deeply to be read"))

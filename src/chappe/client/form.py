@@ -5,6 +5,7 @@ A body is one op, or packed also many, without what delimits it; that is the lin
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -48,9 +49,25 @@ def encode_data(data: Any) -> tuple[bytes, bool]:
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data), True
     try:
-        return msgspec.json.encode(data), False
+        payload = msgspec.json.encode(data)
+        if b"null" in payload:
+            _check_numbers(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRequest(f"data: {error}") from None
+    return payload, False
+
+
+def _check_numbers(data: Any) -> None:
+    """Raise ValueError for what is no number in JSON: the encoder would make null of it."""
+    left = [msgspec.to_builtins(data)]
+    while left:
+        value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{value} is no number in JSON")
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
 
 
 def check_receivers(to: Receivers) -> Receivers:

@@ -130,7 +130,7 @@ class Producer(Outlet):
             return await self._try(fields, payload, binary)
         finally:
             settled[seq] = True
-            while settled and next(iter(settled.values())):
+            while settled and settled[next(iter(settled))]:
                 settled.popitem(last=False)
                 self._span.release()
 

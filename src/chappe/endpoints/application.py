@@ -10,6 +10,8 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from chappe.address import parse_address
 from chappe.endpoints.avatar import Avatars
 from chappe.endpoints.cluster import Alone, Cluster
@@ -187,7 +189,9 @@ class Application:
         key = (session.app.name, op.to)
         if key not in self.definitions.changing:
             return False
-        self.definitions.wait(key, partial(self._again, session, op))
+        data = getattr(op, "data", None)
+        size = memoryview(data).nbytes if isinstance(data, bytes | msgspec.Raw) else 0
+        self.definitions.wait(key, partial(self._again, session, op), size)
         return True
 
     def _send_run(self, session: Session, ops: list[Send], at: int) -> int:

@@ -38,6 +38,8 @@ _QUEUE_FIELDS = QueueOptions.__struct_fields__
 
 # What may wait for one queue to be made or removed: milliseconds, as long as its storage answers.
 _WAITING_MAX = 10_000
+# What all of that may have of payloads.
+_WAITING_BYTES_MAX = 16 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -65,7 +67,8 @@ class Definitions:
         self.node = node
         self._owners: dict[Key, QueueRecord] = {}
         # Queues that are being made or removed, and what was asked of them since: it waits.
-        self.changing: dict[Key, deque[Callable[[], None]]] = {}
+        self.changing: dict[Key, deque[tuple[Callable[[], None], int]]] = {}
+        self._waiting_bytes = 0
         # Where durable queues that are made here live: a journal of that name, or "redis".
         self.engine = ""
         # The node that is the master of a journal.
@@ -136,16 +139,20 @@ class Definitions:
         """A queue was made or removed: go on with what waited for that, until another does."""
         waiting = self.changing.pop(key, deque())
         while waiting and key not in self.changing:
-            waiting.popleft()()
+            action, size = waiting.popleft()
+            self._waiting_bytes -= size
+            action()
         if waiting:
             self.changing[key].extend(waiting)
 
-    def wait(self, key: Key, action: Callable[[], None]) -> None:
-        """Do something once a queue is made or removed; raises Overload when too much waits."""
+    def wait(self, key: Key, action: Callable[[], None], size: int = 0) -> None:
+        """Do something, with so many bytes, once a queue is made or removed; raises Overload when
+        too much waits."""
         waiting = self.changing[key]
-        if len(waiting) >= _WAITING_MAX:
-            raise Overload(f"to: {key[1]} is being made or removed, and {_WAITING_MAX} ops wait")
-        waiting.append(action)
+        if len(waiting) >= _WAITING_MAX or self._waiting_bytes + size > _WAITING_BYTES_MAX:
+            raise Overload(f"to: {key[1]} is being made or removed, and {len(waiting)} ops wait")
+        self._waiting_bytes += size
+        waiting.append((action, size))
 
     def _record(self, known: QueueRecord | None, options: QueueOptions) -> QueueRecord:
         if known is not None:

@@ -105,7 +105,7 @@ class _Taking:
         """End the session: what it still has goes to others at once."""
         if self._session is not None:
             with suppress(ChappeError):
-                self._queue.post("ack", session=self._session, message=[], leave=True)
+                self._queue.settle("ack", self._session, message=[], leave=True)
 
     def _fetch(self, n: int, wait_s: float) -> list[dict[str, Any]]:
         wait_s = min(max(wait_s, 0.0), _WAIT_S_MAX)
@@ -121,4 +121,5 @@ class _Taking:
         return [each for each in answer["messages"] if each.get("op") == "message"]
 
     def _settle(self, ids: list[str]) -> None:
-        self._queue.post("ack" if self._ack else "nack", session=self._session, message=ids)
+        assert self._session is not None, "what was fetched was given to a session"
+        self._queue.settle("ack" if self._ack else "nack", self._session, message=ids)

@@ -57,6 +57,10 @@ class RemoteQueue:
         """Tell; what is None is left out. Raises as NodeApi.post does."""
         return self.node.post(self.path(*path.split("/")), self._body(body), wait_s=wait_s)
 
+    def settle(self, path: str, session: str, **body: Any) -> dict[str, Any]:
+        """Answer for what a session was given; who that is, the session says."""
+        return self.node.post(self.path(path), {"session": session, **body})
+
     def put(self, **body: Any) -> dict[str, Any]:
         """Make it; what is None is left out."""
         return self.node.put(self.path(), self._body(body))

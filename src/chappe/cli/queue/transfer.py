@@ -15,6 +15,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from chappe.cli.api import NodeUnreachable
+from chappe.cli.interrupt import Interrupted
 from chappe.cli.queue.asker import Asker, asking
 from chappe.cli.queue.document import document_of, kind_of, lines_of, queue_of
 from chappe.cli.queue.progress import Advance, progress
@@ -103,22 +104,29 @@ class _Importing:
         self._queue = queue
         self._producer = producer
         self._dead = dead
+        self._done = 0
         self.counts = dict.fromkeys(_COUNTED, 0)
 
     def run(self, lines: Iterable[bytes], first: int, advance: Advance) -> None:
-        """Send all of them; raises ChappeError that says what went in."""
-        done = first - 1
+        """Send all of them; raises ChappeError, or Interrupted, that says what went in."""
+        self._done = first - 1
+        try:
+            self._send(lines, advance)
+        except KeyboardInterrupt:
+            raise Interrupted(str(self._failed("interrupted", self._done))) from None
+
+    def _send(self, lines: Iterable[bytes], advance: Advance) -> None:
         for chunk in _chunks(lines):
             try:
-                answer = self._post(b"".join(chunk), done + 1)
+                answer = self._post(b"".join(chunk), self._done + 1)
             except (RequestError, NodeUnreachable) as error:
-                raise self._failed(str(error), done) from None
+                raise self._failed(str(error), self._done) from None
             for name in _COUNTED:
                 self.counts[name] += answer[name]
             if not answer["ok"]:
                 raise self._failed(f"{answer['error']}: {answer['reason']}", answer["done"])
             advance(len(chunk))
-            done += len(chunk)
+            self._done += len(chunk)
 
     def told(self) -> str:
         """What went in, in words."""
