@@ -310,7 +310,8 @@ _step = st.one_of(
 
 @given(steps=st.lists(_step, max_size=12))
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=30,
 )
 def test_any_store_does_what_a_dictionary_does(opening: Opening, steps: list):
     @on_loop
