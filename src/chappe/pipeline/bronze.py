@@ -3,6 +3,9 @@
 The ledger is written first, in one commit: it is the plan of a run. A run that did not come to its
 end is done again with the same files before any other, so that each run means the same whenever it
 is done.
+
+The ledger also knows what is too late: until when earlier runs were told of things, and which hours
+were forgotten. Both count from the run after, so that they, too, are part of a run's plan.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from chappe.pipeline.clocks import hour_name
+from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
+from chappe.pipeline.silver import HOUR_US, Closed
 from chappe.pipeline.table import Table, read
 
 
@@ -26,6 +32,14 @@ class Plan(NamedTuple):
     run: int
     files: Sequence[str]
     rows: int
+    # Until when runs before this one were told of anything; 0 if there were none.
+    horizon: int = 0
+    # Hours that end before this were forgotten: what is of them cannot be put together any more.
+    forgotten: int = 0
+
+    def closed(self, options: Options) -> Closed:
+        """The times that this run takes nothing more of."""
+        return Closed(max(0, self.horizon - options.watermark_ms * 1000), self.forgotten)
 
 
 class Ledger:
@@ -41,7 +55,9 @@ class Ledger:
         mine = [("run", "=", run)]
         rows = read(self._tables, "ledger", filters=mine).to_pylist() if run else []
         files = sorted(f"{row['folder']}/{row['file']}" for row in rows)
-        return Plan(run, files, sum(row["rows"] for row in rows))
+        horizon = self._latest("ledger", "at", run)
+        forgotten = self._latest("forgotten", "before", run)
+        return Plan(run, files, sum(row["rows"] for row in rows), horizon, forgotten)
 
     def new(self, files: Iterable[Path]) -> list[Path]:
         """Those of the files that no run took."""
@@ -51,22 +67,26 @@ class Ledger:
     def plan(self, files: Iterable[Path]) -> Plan | None:
         """Plan a run over those of the files that no run took; None if there are none."""
         run = self._table.run() + 1
-        rows = [
-            {
-                "hour": hour_of_file(file),
-                "run": run,
-                "folder": str(file.parents[2]),
-                "file": _name(file),
-                "bytes": file.stat().st_size,
-                "rows": pq.read_metadata(file).num_rows,
-            }
-            for file in self.new(files)
-        ]
+        rows = [{"run": run, **_entry(file)} for file in self.new(files)]
         if not rows:
             return None
         schema = arrow_schema(TABLES["ledger"])
         self._table.put(pa.Table.from_pylist(rows, schema=schema), run, None)
         return self.planned()
+
+    def forget(self, before_us: int) -> None:
+        """Note that hours before a time are about to be forgotten: no later run begins them anew
+        with the little that still comes."""
+        table = Table(self._tables, "forgotten")
+        begin = before_us - before_us % HOUR_US
+        row = {"hour": hour_name(begin), "run": self._table.run(), "before": begin}
+        schema = arrow_schema(TABLES["forgotten"])
+        table.put(pa.Table.from_pylist([row], schema=schema), table.run() + 1, None)
+
+    def _latest(self, name: str, column: str, run: int) -> int:
+        """The largest value that was written down before a run was planned."""
+        found = read(self._tables, name, [column], [("run", "<", run)])
+        return pa.compute.max(found[column]).as_py() or 0
 
 
 def frame(spark: SparkSession, files: Sequence[str]) -> DataFrame:
@@ -85,6 +105,29 @@ def found(folders: Iterable[Path]) -> Iterator[Path]:
         for file in folder.absolute().glob("date=*/hour=*/*.parquet"):
             if not file.name.startswith((".", "_")):
                 yield file
+
+
+def _entry(file: Path) -> dict[str, object]:
+    """What the ledger says of a file."""
+    footer, status = pq.read_metadata(file), file.stat()
+    return {
+        "hour": hour_of_file(file),
+        "folder": str(file.parents[2]),
+        "file": _name(file),
+        "bytes": status.st_size,
+        "rows": footer.num_rows,
+        # Nothing is told before it happens. A clock that is years ahead would make everything late
+        # that others tell; so what counts is when the file was written, at most.
+        "at": min(_latest(footer), status.st_mtime_ns // 1000),
+    }
+
+
+def _latest(footer: pq.FileMetaData) -> int:
+    """The latest time that a file tells of, as far as its footer says."""
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+    found = [one.statistics for one in columns if one.path_in_schema == "at"]
+    return max((one.max for one in found if one is not None and one.has_min_max), default=0)
 
 
 def _name(file: Path) -> str:

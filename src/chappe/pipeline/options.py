@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from chappe.errors import ConfigError
 
@@ -26,8 +26,12 @@ class Options:
     grace_ms: int = 120_000
     # A user who is back this soon after a session ended came back, rather than came.
     reconnect_ms: int = 60_000
+    # What is told this much later than the latest that was told before is put aside. Nodes seal
+    # files within seconds; a machine that is repaired, and its disk read then, may take days.
+    watermark_ms: int = 7 * 86_400_000
 
     def __post_init__(self) -> None:
-        for name in ("sla_ms", "queue_sla_ms", "overtaken_ms", "grace_ms", "reconnect_ms"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"pipeline.{name}: {getattr(self, name)} is not above 0")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value <= 0:
+                raise ConfigError(f"pipeline.{field.name}: {value} is not above 0")

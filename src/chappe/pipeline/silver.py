@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -27,11 +29,27 @@ QUEUE_KINDS = (
 MESSAGE_KINDS = (*QUEUE_KINDS, "sent", "published", "dropped", "asked", "answered")
 # Letters may be thrown away all together, as a number.
 _WITH_ID = tuple(kind for kind in QUEUE_KINDS if kind != "purged")
+# A smaller number at a label's end was no clock's.
+_NUMBER_MIN = 1 << 42
 
 
-def checked(rows: DataFrame) -> DataFrame:
+class Closed(NamedTuple):
+    """Times that nothing more is taken of.
+
+    An event is late if it happened before the watermark. A message is not late because it is old: a
+    queue may keep it for a year. But once its hour is forgotten, there is nothing to join it to.
+    """
+
+    at_before: int = 0
+    born_before: int = 0
+
+
+NOTHING_CLOSED = Closed()
+
+
+def checked(rows: DataFrame, closed: Closed = NOTHING_CLOSED) -> DataFrame:
     """Rows with `problem`, null where there is none, and `hour`."""
-    return rows.withColumn("problem", _problem()).withColumn("hour", hour_of(born_us()))
+    return rows.withColumn("problem", _problem(closed)).withColumn("hour", hour_of(born_us()))
 
 
 def of_messages(rows: DataFrame) -> DataFrame:
@@ -65,11 +83,21 @@ def belongs() -> Column:
 
 
 def born_us() -> Column:
-    """When what a row belongs to began: a message with its id, a request when it was asked."""
-    shift = NODE_BITS + SEQUENCE_BITS
-    of_id = (fn.shiftright("message", shift) + EPOCH_MS) * 1000
-    asked = fn.when(fn.col("label").isNotNull(), fn.coalesce("came", "at")).otherwise(fn.col("at"))
-    return fn.when(fn.col("message").isNotNull() & belongs(), of_id).otherwise(asked)
+    """When what a row belongs to began: a message or a request with its id, else when it was told
+    to have begun."""
+    # Several nodes tell of a request, each of another time: what they share is its label, which
+    # ends with a number that was given like a message's.
+    number = fn.substring_index("label", ".", -1).try_cast("long")
+    of_label = fn.when(number >= _NUMBER_MIN, _given_us(number))
+    asked = fn.coalesce(of_label, "came", "at")
+    alone = fn.when(fn.col("label").isNotNull() & belongs(), asked).otherwise(fn.col("at"))
+    of_id = _given_us(fn.col("message"))
+    return fn.when(fn.col("message").isNotNull() & belongs(), of_id).otherwise(alone)
+
+
+def _given_us(id: Column) -> Column:
+    """When an id was given."""
+    return (fn.shiftright(id, NODE_BITS + SEQUENCE_BITS) + EPOCH_MS) * 1000
 
 
 def hour_of(us: Column) -> Column:
@@ -85,7 +113,21 @@ def window_of(us: Column) -> Column:
     return (us - fn.pmod(us, fn.lit(MINUTE_US))).cast("long")
 
 
-def _problem() -> Column:
+def _late(closed: Closed) -> list[tuple[Column, str]]:
+    rules = []
+    if closed.at_before:
+        rules.append((fn.col("at") < closed.at_before, f"late: before {_time(closed.at_before)}"))
+    if closed.born_before:
+        reason = f"late: of an hour before {_time(closed.born_before)}, which is forgotten"
+        rules.append((born_us() < closed.born_before, reason))
+    return rules
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _problem(closed: Closed) -> Column:
     """The first thing that is wrong with a row."""
     # A row of a later version is read as far as it is known: columns are only ever added.
     rules: list[tuple[Column, str]] = [
@@ -110,6 +152,7 @@ def _problem() -> Column:
             fn.col("kind").isin("link", "link_up", "link_down") & fn.col("peer").isNull(),
             "peer: missing",
         ),
+        *_late(closed),
     ]
     first = functools.reduce(
         lambda before, rule: before.when(rule[0], rule[1]),
