@@ -3,7 +3,7 @@
 What happens is appended to a list, already short (see record.py). A few times a second, or when
 there is much of it, all of that becomes one record of the journal. Each time that follows a pause
 the log says that the node is alive: whatever happened before that is in the log. So of a node that
-was killed it is known from when on nothing is known.
+was killed it is known from when on nothing is known; but for what was put on the slate (slate.py).
 
 What finds no room is counted, and told as missed: nobody takes what is there for all there was.
 """
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from chappe.errors import Overload, RequestError
 from chappe.events.record import APP, AT, REASON, N, Run, encode_chunk
 from chappe.events.schema import VERSION
+from chappe.events.slate import Slate
 
 # How often what was gathered is written down: so much of what a node knew is lost when it is
 # killed.
@@ -67,6 +68,8 @@ class EventLog:
         self._why_missed = ""
         self._alive_at = 0
         self._handle: Any = None
+        # Where what must be exact is put at once; None: nowhere.
+        self.slate: Slate | None = None
         # All that were written down, and all that were not.
         self.written = 0
         self.missed = 0
@@ -90,6 +93,18 @@ class EventLog:
         self._count += run[1]
         if self._count >= CHUNK_EVENTS or len(self._runs) >= CHUNK_RUNS:
             self._write()
+
+    def keep(self, run: Run) -> None:
+        """Tell of events that are to be known even if the node is killed now."""
+        if self.slate is not None and not self._put(run):
+            # What makes room for them is that the log gets what was before.
+            self._write()
+            self._put(run)
+        self.add(run)
+
+    def _put(self, run: Run) -> bool:
+        assert self.slate is not None
+        return self.slate.put(encode_chunk((VERSION, self._node, self.boot, self._serial, [run])))
 
     def refuse(self, app: str, error: str) -> None:
         """Tell of an error that was answered: together with all others of an interval."""
@@ -121,8 +136,11 @@ class EventLog:
             self._runs.append(("node_alive", 1, {AT: now}, {}))
         runs, self._runs, self._count = self._runs, [], 0
         record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs))
+        arrived: Callable[[], None] | None = None
 
         def done(error: RequestError | None) -> None:
+            if arrived is not None:
+                arrived()
             if error is None:
                 self.written += events
             else:
@@ -134,6 +152,8 @@ class EventLog:
         except Overload as error:
             self._miss(events, error)
             return
+        if self.slate is not None:
+            arrived = self.slate.turn()
         self._missed -= missed
         self._serial += events + bool(missed) + alive
 

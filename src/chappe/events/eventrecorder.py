@@ -35,6 +35,7 @@ from chappe.events.record import (
     TARGET,
     WENT_TO,
     N,
+    Run,
 )
 from chappe.events.recorder import CountingRecorder, Lent, Queued
 from chappe.events.sampling import Sampling
@@ -48,6 +49,8 @@ class EventRecorder(CountingRecorder):
         super().__init__()
         self.log = log
         self._add = log.add
+        # For what no other log has, and is to be exact: a queue's journal has the rest.
+        self._keep = log.keep
         self._wall_us = wall_us
         self._sampling = Sampling(share) if share < 1 else None
         # Asked about every message, hence without a way around.
@@ -185,22 +188,14 @@ class EventRecorder(CountingRecorder):
 
     def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:
         told = {GROUP: group, SESSION: session}
-        self._items("lent", app, queue, items, told)
+        self._keep(_items("lent", self._wall_us(), app, queue, items, told))
 
     def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:
-        self._items("acked", app, queue, items, {GROUP: group})
+        self._add(_items("acked", self._wall_us(), app, queue, items, {GROUP: group}))
 
     def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
-        self._items("returned", app, queue, (item,), {GROUP: group, REASON: reason})
-
-    def _items(
-        self, kind: str, app: str, queue: str, items: Sequence[Lent], told: dict[int, Any]
-    ) -> None:
-        shared = {AT: self._wall_us(), APP: app, TARGET: queue, **told}
-        each: dict[int, Sequence[Any]] = {}
-        _put_ids([item.record for item in items], shared, each)
-        _put(ATTEMPT, [item.attempts for item in items], shared, each)
-        self._add((kind, len(items), shared, each))
+        told = {GROUP: group, REASON: reason}
+        self._keep(_items("returned", self._wall_us(), app, queue, (item,), told))
 
     def died(
         self, app: str, queue: str, message: int, group: str, attempts: int, reason: str
@@ -236,7 +231,7 @@ class EventRecorder(CountingRecorder):
             if not sampling.takes(int(request.rpartition(".")[2])):
                 return
             shared[SHARE] = sampling.share
-        self._add((kind, 1, shared, _NONE))
+        self._keep((kind, 1, shared, _NONE))
 
     def user_gone(self, app: str, address: str) -> None:
         self.users["gone"] += 1
@@ -266,6 +261,16 @@ class EventRecorder(CountingRecorder):
 
 _NONE: dict[int, Sequence[Any]] = {}
 _SENDER, _PAYLOAD = attrgetter("sender"), attrgetter("payload")
+
+
+def _items(
+    kind: str, at: int, app: str, queue: str, items: Sequence[Lent], told: dict[int, Any]
+) -> Run:
+    shared = {AT: at, APP: app, TARGET: queue, **told}
+    each: dict[int, Sequence[Any]] = {}
+    _put_ids([item.record for item in items], shared, each)
+    _put(ATTEMPT, [item.attempts for item in items], shared, each)
+    return kind, len(items), shared, each
 
 
 def _follow(messages: Sequence[Message]) -> bool:

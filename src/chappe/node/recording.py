@@ -4,7 +4,8 @@
                                                                                    |
                                        tables by the hour <-- the process that copies
 
-What a node that was killed left behind, its next life goes on with: what is whole of it is copied.
+What a node that was killed left behind, its next life goes on with: what is whole of it is copied,
+and with it what was on its slate only (slates.py).
 At the end of a node all of it is, unless that takes too long; `chappe events seal` does the rest.
 """
 
@@ -14,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -29,6 +31,7 @@ from chappe.log.journal import Journal
 from chappe.log.options import MIB, JournalOptions
 from chappe.node.copying import Copying
 from chappe.node.options import EVENT_LOGS, EVENTS, EventsOptions
+from chappe.node.slates import lacking, left_slates, open_slate, remove, remove_slate
 
 log = structlog.get_logger()
 
@@ -99,7 +102,7 @@ class Recording:
         )
         try:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            await asyncio.to_thread(_recover, journal)
+            left = await asyncio.to_thread(_recover, journal)
         except OSError as error:
             raise ConfigError(f"events.folder: {error}") from None
         # Each life of a node begins a segment: the one before is whole then.
@@ -108,6 +111,16 @@ class Recording:
         copying.take_events(self._name, journal, self._folder)
         journal.trim(_ALL)
         self._journal, self._copying = journal, copying
+        self._begin_slate(self._events, folder)
+        if left.records:
+            journal.append(left.records, left.written)
+
+    def _begin_slate(self, events: EventLog, folder: Path) -> None:
+        try:
+            events.slate = open_slate(folder, events.boot)
+        except OSError as error:
+            # What a kill takes then is what it takes of all else.
+            log.warning("events.no_slate", folder=str(folder), reason=str(error))
 
     def begin(self) -> None:
         """The node takes traffic."""
@@ -137,6 +150,8 @@ class Recording:
             await self._journal.close()
             if not await self._copying.finish_events(_FINISH_S):
                 log.warning("events.left", folder=self._journal.folder, hint="chappe events seal")
+            if self._events is not None and self._journal.failed is None:
+                remove_slate(Path(self._journal.folder), self._events.boot)
             self._journal = None
         for disk in self._disks:
             disk.close()
@@ -159,7 +174,22 @@ class Recording:
 _ALL = 2**63
 
 
-def _recover(journal: Journal) -> None:
-    """What is there is not folded into anything: only its end has to be found."""
-    for _ in journal.recover():
-        pass
+class _Left(NamedTuple):
+    """What lives before had on their slates, and their log has not."""
+
+    slates: list[Path]
+    records: list[bytes]
+
+    def written(self, error: RequestError | None) -> None:
+        """The log has it, or has not."""
+        if error is None:
+            remove(self.slates)
+
+
+def _recover(journal: Journal) -> _Left:
+    """What is there is not folded into anything: only its end has to be found, and what lacks."""
+    slates = left_slates(Path(journal.folder))
+    left = _Left(slates, lacking(slates, journal.recover()))
+    if not left.records:
+        remove(slates)
+    return left

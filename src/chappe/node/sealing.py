@@ -12,12 +12,14 @@ from pathlib import Path
 import msgspec
 
 from chappe.errors import ConfigError, StorageError
+from chappe.log.batch import encode_batch
 from chappe.log.fs import OsFs
 from chappe.log.parquet.order import EVENTS, Order
 from chappe.log.recovery import Recovery
-from chappe.log.segment import Damage, Segments
+from chappe.log.segment import Damage, Segment, Segments
 from chappe.log.writer import LOCK
 from chappe.node.options import EVENT_LOGS
+from chappe.node.slates import lacking, left_slates, remove
 
 
 class Sealed(msgspec.Struct):
@@ -66,8 +68,12 @@ def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
 
     segments = Segments(str(log))
     damages: list[Damage] = []
-    for _ in Recovery(fs, segments, damages.append).batches():
-        pass
+    slates = left_slates(log)
+    recovery = Recovery(fs, segments, damages.append)
+    records = lacking(slates, recovery.batches())
+    if records:
+        _append(fs, segments, recovery.base, records)
+    remove(slates)
     copier = event_copier(folder)
     for segment in segments.all:
         path = segments.path(segment.base)
@@ -80,3 +86,21 @@ def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
         if segment is not segments.all[-1]:
             # The last stays: a node that comes back goes on behind it.
             fs.remove(path)
+
+
+def _append(fs: OsFs, segments: Segments, base: int, records: list[bytes]) -> None:
+    """Write to the end of a log what its node had on its slate."""
+    first = not segments.all
+    if first:
+        segments.all.append(Segment(base, base))
+    last = segments.all[-1]
+    batch = encode_batch(
+        records, lsn=last.end, epoch=0, ts_ms=last.ts_ms, count=len(records), first=first
+    )
+    file = fs.open_append(segments.path(last.base))
+    try:
+        file.append(batch)
+        file.sync()
+    finally:
+        file.close()
+    last.end += len(batch)

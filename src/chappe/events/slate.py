@@ -1,0 +1,123 @@
+"""The slate: what is exact of a node's events, also if it is killed before the log has them.
+
+The log gets what happened a few times a second. What becomes of requests, and of queues as far as
+their own journal does not say it, is put on the slate besides, at once, before anybody else is told
+of it. That is memory which a file is mapped to: it costs no call of the operating system, and is
+that one's to keep when the process is killed. Not so when the power fails.
+
+    half:    record | record | .. | 0           two of them, in turn: one is written to while
+    record:  u32 length | u32 crc | chunk       what the other has is on its way to the log
+
+Each record is a chunk (record.py) of one run, with the serial of the chunk that the log is to get.
+So it is known which of them the log has; the others are numbered as if it had had them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable, Iterator
+from struct import Struct
+from zlib import crc32
+
+import msgspec
+
+from chappe.events.record import Chunk, decode_chunks, encode_chunk
+
+# What an interval brings fits, at more than a thousand a second; see CHUNK_RUNS for those above.
+BYTES = 2 * 1024 * 1024
+
+_HEAD = Struct("<II")
+_END = bytes(4)
+_ONE = b"\x91"
+
+
+class Slate:
+    """A place in memory that outlives the process."""
+
+    def __init__(self, memory: mmap.mmap | bytearray) -> None:
+        self._memory = memory
+        self._half = len(memory) // 2
+        self._begin = 0
+        self._at = 0
+        # Whether what the other half has is on its way.
+        self._leaving = False
+        self._clear()
+
+    def put(self, record: bytes) -> bool:
+        """Put a record there; False when there is no room."""
+        at = self._at
+        end = at + _HEAD.size + len(record)
+        if end + len(_END) > self._begin + self._half:
+            return False
+        head = _HEAD.pack(len(record), crc32(record))
+        self._memory[at : end + len(_END)] = b"".join((head, record, _END))
+        self._at = end
+        return True
+
+    def turn(self) -> Callable[[], None]:
+        """All that is there is on its way to the log; returns what to call when it has arrived."""
+        if self._leaving:
+            # It stays for longer than it need, behind which there is room as well.
+            return _nothing
+        self._leaving = True
+        self._begin = self._half - self._begin
+        self._clear()
+        return self._arrived
+
+    def _arrived(self) -> None:
+        self._leaving = False
+
+    def _clear(self) -> None:
+        self._at = self._begin
+        self._memory[self._at : self._at + len(_END)] = _END
+
+
+def _nothing() -> None:
+    """What stays needs no word."""
+
+
+class Told:
+    """Up to which number a log has the events of each life of its node."""
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}
+
+    def take(self, array: bytes | memoryview) -> None:
+        """Take a batch of the log; what cannot be read says nothing."""
+        try:
+            chunks = decode_chunks(array)
+        except msgspec.MsgspecError:
+            return
+        for chunk in chunks:
+            end = chunk.serial + _count(chunk)
+            self._next[chunk.boot] = max(end, self._next.get(chunk.boot, 1))
+
+    def left(self, memory: bytes) -> Iterator[bytes]:
+        """What a slate has and the log has not, as chunks for the log."""
+        half = len(memory) // 2
+        records = [*_read(memory[:half]), *_read(memory[half:])]
+        missing = [one for one in records if one.serial >= self._next.get(one.boot, 1)]
+        for chunk in sorted(missing, key=_order):
+            serial = self._next.get(chunk.boot, 1)
+            self._next[chunk.boot] = serial + _count(chunk)
+            yield encode_chunk(msgspec.structs.replace(chunk, serial=serial))
+
+
+def _order(chunk: Chunk) -> tuple[int, int]:
+    return chunk.boot, chunk.serial
+
+
+def _count(chunk: Chunk) -> int:
+    return sum(count for _kind, count, _shared, _each in chunk.runs)
+
+
+def _read(half: bytes) -> Iterable[Chunk]:
+    at = 0
+    while at + _HEAD.size <= len(half):
+        length, crc = _HEAD.unpack_from(half, at)
+        record = half[at + _HEAD.size : at + _HEAD.size + length]
+        # A process that was killed may have been about to write it.
+        if not length or crc32(record) != crc:
+            return
+        yield from decode_chunks(_ONE + record)
+        at += _HEAD.size + length

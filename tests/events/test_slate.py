@@ -1,0 +1,146 @@
+"""The slate: what a node that is killed had told and not written is known, once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chappe.errors import Overload
+from chappe.events.eventlog import EventLog
+from chappe.events.record import AT, MESSAGE, decode_chunks, rows_of
+from chappe.events.slate import Slate, Told
+from chappe.node.slates import lacking, left_slates, open_slate, remove_slate
+from tests.events.test_eventlog import KeptLog, StepTimer
+
+
+class Life:
+    """A node's life: what its log has, what is on its slate."""
+
+    def __init__(self, room: int = 1 << 16) -> None:
+        self.log, self.timer = KeptLog(), StepTimer()
+        self.records: list[bytes] = []
+        append = self.log.append
+
+        def keep(record: bytes, done: Any, *, idle: bool) -> None:
+            append(record, done, idle=idle)
+            self.records.append(record)
+
+        self.log.append = keep  # type: ignore[method-assign]
+        self.memory = bytearray(room)
+        self.events = EventLog("a", self.log, self.timer, lambda: 1_000_000)
+        self.events.slate = Slate(self.memory)
+        self.events.start()
+        self.kept = 0
+
+    def keep(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.kept += 1
+            self.events.keep(("lent", 1, {AT: 5, MESSAGE: self.kept}, {}))
+
+    def after_a_kill(self, written: int | None = None) -> list[dict[str, Any]]:
+        """All that is known when no more records than so many reached the log."""
+        told = Told()
+        records = self.records[:written]
+        for record in records:
+            told.take(b"\x91" + record)
+        records += told.left(bytes(self.memory))
+        chunks = [chunk for record in records for chunk in decode_chunks(b"\x91" + record)]
+        return [row for chunk in chunks for row in rows_of(chunk)]
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["message"] for row in rows if "message" in row]
+
+
+def test_what_the_log_never_got_is_on_the_slate() -> None:
+    life = Life()
+    life.keep(3)
+    assert ids(life.after_a_kill()) == [1, 2, 3]
+
+
+def test_what_the_log_has_is_not_told_again() -> None:
+    life = Life()
+    life.keep(3)
+    life.timer.ring()
+    life.keep(2)
+    rows = life.after_a_kill()
+    assert ids(rows) == [1, 2, 3, 4, 5]
+    serials = [row["serial"] for row in rows]
+    assert serials == list(range(1, len(rows) + 1))
+
+
+def test_what_was_on_its_way_to_the_log_stays_until_it_is_there() -> None:
+    life = Life()
+    life.keep(2)
+    life.timer.ring()
+    life.keep(2)
+    life.timer.ring()
+    life.keep(1)
+    assert ids(life.after_a_kill(written=0)) == [1, 2, 3, 4, 5]
+    assert ids(life.after_a_kill(written=1)) == [1, 2, 3, 4, 5]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12), st.data())
+def test_nothing_is_lost_or_doubled_wherever_the_kill_is(
+    turns: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    life = Life()
+    arrived = 0
+    for kept, settled in turns:
+        life.keep(kept)
+        life.timer.ring()
+        if settled:
+            arrived = len(life.records)
+            life.log.settle()
+    life.keep(2)
+    written = data.draw(st.integers(arrived, len(life.records)))
+    rows = life.after_a_kill(written)
+    assert ids(rows) == list(range(1, life.kept + 1))
+    assert all(after["serial"] == one["serial"] + 1 for one, after in pairwise(rows))
+
+
+def test_a_slate_that_is_full_has_what_was_before_written_down() -> None:
+    life = Life(room=400)
+    life.keep(40)
+    life.log.settle()
+    assert len(life.records) > 1
+    assert ids(life.after_a_kill())[: len(ids(life.log.rows))] == ids(life.log.rows)
+
+
+def test_a_log_that_is_full_keeps_the_slate() -> None:
+    life = Life()
+    append = life.log.append
+
+    def refuse(record: bytes, done: Any, *, idle: bool) -> None:
+        raise Overload("disk full")
+
+    life.log.append = refuse  # type: ignore[method-assign]
+    life.keep(2)
+    life.timer.ring()
+    life.log.append = append  # type: ignore[method-assign]
+    life.keep(1)
+    assert ids(life.after_a_kill()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("at", [0, 4, 8, 20])
+def test_half_a_record_is_none(at: int) -> None:
+    life = Life()
+    life.keep(1)
+    assert ids(life.after_a_kill()) == [1]
+    # The first half has what is on its way since the start.
+    life.memory[len(life.memory) // 2 + at] ^= 0xFF
+    assert ids(life.after_a_kill(written=0)) == []
+
+
+def test_a_slate_is_a_file_that_a_life_in_order_takes_away(tmp_path: Path) -> None:
+    slate = open_slate(tmp_path, 7)
+    assert slate.put(b"no chunk") is True
+    assert [path.name for path in left_slates(tmp_path)] == ["slate-7"]
+    remove_slate(tmp_path, 7)
+    assert left_slates(tmp_path) == []
+    assert lacking([], []) == []
