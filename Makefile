@@ -2,7 +2,10 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+# What a node runs with, and all of it: also tools, tests and Spark, which is ten times as large.
 STAMP := $(VENV)/.installed
+ALL := $(VENV)/.installed-all
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Debian packages that tests start private servers of, and those that let disks fail, lose their
 # power and fill up, and Java for Spark; benchmarks need more.
 PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount openjdk-17-jre-headless
@@ -15,14 +18,17 @@ RESULTS := benchmarks/RESULTS.md
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Make .venv with everything from the constraints file
+setup: $(ALL) ## Make .venv with everything: what runs, and what checks, measures and tells of it
 $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PIP) --require-hashes -r constraints.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+$(ALL): $(STAMP) constraints-more.txt
+	$(PIP) --require-hashes -r constraints.txt -r constraints-more.txt
 	@touch $@
 
-run: setup ## Start a hub for development on this machine, with embedded parts
+run: $(STAMP) ## Start a hub for development on this machine, with embedded parts
 	$(BIN)/chappe serve --dev
 
 test: check ## Run every check and every test
@@ -60,12 +66,16 @@ bench: setup packages ## Measure speed and memory beside NATS, Redis, Mosquitto 
 proof: setup ## Run every proof at its full count, resumable; writes benchmarks/PROOF.md
 	$(BIN)/python -m benchmarks.proof
 
-lock: setup # Choose versions anew and write them down with their hashes
-	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --extra dev --extra redis --extra zookeeper --extra kubernetes --extra parquet --extra pipeline --generate-hashes --allow-unsafe --strip-extras --upgrade \
-	  --no-header --no-annotate --no-emit-options \
-	  --output-file constraints.txt pyproject.toml
-	sed -i '/^#/d;/^$$/d' constraints.txt
+NODE_EXTRAS := --extra redis --extra zookeeper --extra kubernetes --extra parquet
+LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate --no-emit-options
+lock: setup # Choose versions anew and write them down with their hashes, each in one of two files
+	$(PIP) pip-tools
+	$(LOCK) --upgrade $(NODE_EXTRAS) --extra dev --extra pipeline --output-file constraints-more.txt pyproject.toml
+	cp constraints-more.txt constraints.txt
+	$(LOCK) $(NODE_EXTRAS) --build-deps-for editable --output-file constraints.txt pyproject.toml
+	sed -i '/^#/d;/^$$/d' constraints.txt constraints-more.txt
+	awk 'NR == FNR {if (/==/) seen[$$1]; next} /==/ {skip = $$1 in seen} !skip' constraints.txt constraints-more.txt > $(VENV)/more
+	mv $(VENV)/more constraints-more.txt
 
 clean: ## Remove what was made here
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

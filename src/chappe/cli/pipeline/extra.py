@@ -24,7 +24,8 @@ def extra() -> Iterator[None]:
         if name.partition(".")[0] == "chappe":
             raise
         raise ConfigError(
-            f"the pipeline needs the package {name}: pip install 'chappe[pipeline]'"
+            f"the pipeline needs the package {name}: pip install 'chappe[pipeline]', "
+            "or in a checkout: make setup"
         ) from None
 
 
