@@ -17,7 +17,7 @@ from chappe.clock import SystemClock
 from chappe.cluster.cluster import Cluster
 from chappe.cluster.link import Link
 from chappe.endpoints.application import Application
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
 from chappe.ids import Snowflake

@@ -14,7 +14,7 @@ from chappe.client import Client, Items, Missed, Notice, connect
 from chappe.edge.tcp import TcpConnection
 from chappe.endpoints.application import Application
 from chappe.errors import RequestError
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
 from chappe.ids import Snowflake

@@ -20,7 +20,7 @@ from chappe.cluster.options import Traffic
 from chappe.cluster.peer import Peer
 from chappe.endpoints.application import Application
 from chappe.endpoints.directory import Directory
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.app import App
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chappe.cluster import homes as module
 from chappe.cluster.homes import Homes, mix, stable_hash
 from chappe.cluster.peer import Peer
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from tests.cluster.hamlet import HandLink
 
 NAMES = st.sets(st.text("abcdefgh-0123456789", min_size=1, max_size=8), min_size=1, max_size=6)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chappe.cluster.peer import Peer
 from chappe.cluster.pending import Pending
 from chappe.errors import Overload, RequestError, Unreachable
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.message import Message
 from chappe.wire.node import (
     FORGET_REFUSED,

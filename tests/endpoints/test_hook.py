@@ -19,7 +19,7 @@ from chappe.endpoints.hook import Hooks
 from chappe.endpoints.options import HookOptions
 from chappe.endpoints.presence import Transition
 from chappe.errors import ConfigError
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from tests.node.certificate import make_certificate
 
 SECRET = b"a secret of more than thirty-two bytes, for hooks"

@@ -6,7 +6,7 @@ import pytest
 
 from chappe.endpoints.presence import Presence, PresenceOptions
 from chappe.errors import ConfigError
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from tests.endpoints.timer import ManualTimer
 
 GRACE_S = 10.0

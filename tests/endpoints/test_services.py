@@ -10,7 +10,7 @@ import pytest
 from chappe.endpoints.limits import ServiceLimits
 from chappe.endpoints.services import Services
 from chappe.errors import CloseCode, ConfigError
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.grant import Grant, scope_of
 from chappe.hub.options import HubOptions
 from chappe.wire.encoding import JSON_ITEMS, STREAM, Encoding

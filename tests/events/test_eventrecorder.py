@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
 from chappe.events.eventrecorder import EventRecorder
 from chappe.events.record import decode_chunks, rows_of
-from chappe.events.recorder import CountingRecorder
 from chappe.events.sampling import Sampling
 from chappe.events.schema import KINDS
 from chappe.message import Message
@@ -102,16 +102,40 @@ def test_only_what_is_sampled_is_told_and_all_of_it_is_counted(share: float) -> 
     assert recorder.drops == {"slow_consumer": 300}
 
 
-def test_a_request_is_told_from_both_ends_or_not_at_all() -> None:
-    told, sampling = Told(0.3), Sampling(0.3)
-    for n in range(200):
-        label = f"tag.{10**18 + n}"
+def test_every_request_is_told_whatever_the_share_is() -> None:
+    told = Told(0.01)
+    labels = [f"tag.{10**18 + n}" for n in range(200)]
+    for label in labels:
         told.recorder.asked("shop", label, "user:a", "service:s", "s", 1, 5)
         told.recorder.answered("shop", label, 5, "overload")
     rows = told.rows()
-    labels = [f"tag.{10**18 + n}" for n in range(200) if sampling.takes(10**18 + n)]
     for kind in ("asked", "answered"):
         assert [row["label"] for row in rows if row["kind"] == kind] == labels
+    assert all(row["share"] == 1.0 for row in rows)
+
+
+class Queued:
+    """A message as a queue's journal has it."""
+
+    def __init__(self, id: int, due_ms: int | None = None) -> None:
+        self.id, self.sender, self.ts_ms = id, "user:a", 4
+        self.payload, self.due_ms = b"xyz", due_ms
+
+
+def test_what_an_earlier_life_had_no_time_to_tell_is_marked_as_that() -> None:
+    told = Told()
+    told.recorder.retold("stored", "shop", "queue:q", Queued(7, 9), 6_000, "", 0, "")
+    told.recorder.retold("acked", "shop", "queue:q", Queued(7), 6_000, "g", 0, "")
+    told.recorder.retold("died", "shop", "queue:q", Queued(8), 6_000, "g", 3, "nack")
+    stored, acked, died = told.rows()
+    assert (stored["came"], stored["at"], stored["due"], stored["bytes"]) == (
+        4_000,
+        6_000,
+        9_000,
+        3,
+    )
+    assert [row["reason"] for row in (stored, acked, died)] == ["recovered", "recovered", "nack"]
+    assert [(row["group_name"], row["attempt"]) for row in (acked, died)] == [("g", None), ("g", 3)]
 
 
 def tell_everything(recorder: CountingRecorder) -> None:
@@ -129,6 +153,9 @@ def tell_everything(recorder: CountingRecorder) -> None:
     recorder.replayed("shop", "queue:q", 4)
     recorder.purged("shop", "queue:q", 4)
     recorder.purged("shop", "queue:q", None, 7)
+    recorder.recovered("shop", "queue:q", 3)
+    for kind in ("stored", "acked", "died", "cancelled", "replayed", "purged"):
+        recorder.retold(kind, "shop", "queue:q", Queued(7), 6, "g", 1, "")
     recorder.asked("shop", "1", "user:a", "service:s", "s", 1, 5)
     recorder.answered("shop", "1", 5)
     recorder.user_came("shop", "user:a")
@@ -143,7 +170,7 @@ def test_every_event_has_columns_of_its_kind_only() -> None:
     told = Told()
     tell_everything(told.recorder)
     rows = told.rows()
-    assert len(rows) == 21
+    assert len(rows) == 28
     for row in rows:
         said = {name for name, value in row.items() if value is not None}
         assert said - ALWAYS <= set(KINDS[row["kind"]].columns), row

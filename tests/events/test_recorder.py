@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chappe.events.recorder import CountingRecorder, Queued
+from chappe.events.counting import CountingRecorder
+from chappe.events.recorder import Queued
 from chappe.hub.options import HubOptions
 from chappe.message import Message
 from chappe.wire.ops import Malformed, Subscribe

@@ -11,7 +11,8 @@ import msgspec
 from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.endpoints.application import Application
-from chappe.events.recorder import CountingRecorder, Recorder
+from chappe.events.counting import CountingRecorder
+from chappe.events.recorder import Recorder
 from chappe.hub.grant import Authenticator
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions

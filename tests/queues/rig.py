@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from chappe.errors import Overload, RequestError, StorageError
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.deadline import Alarm
 from chappe.queues.broker import Broker
 from chappe.queues.consumer import Item, Loans

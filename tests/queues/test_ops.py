@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chappe.errors import BadRequest, CloseCode, ConfigError, Unreachable
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.grant import Grant, scope_of
 from chappe.hub.options import HubOptions
 from chappe.queues.ops import Queues

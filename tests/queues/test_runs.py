@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chappe.errors import Overload
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.options import HubOptions, Rate
 from chappe.wire.encoding import JSON_ITEMS, STREAM, Encoding
 from chappe.wire.ops import Ack, Consume, Fetch, Nack, Publish, Send

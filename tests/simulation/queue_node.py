@@ -10,7 +10,7 @@ from chappe.access.token import TokenAuthenticator
 from chappe.edge.tcp import TcpConnection
 from chappe.endpoints.application import Application
 from chappe.endpoints.directory import Directory
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
 from chappe.ids import Snowflake

@@ -2,15 +2,16 @@
 
 It is called on the path of every message, so it takes from messages what is to be kept, at once and
 for a whole run: to hold on to the messages would hold their payloads. What becomes of queues is
-recorded of every message, what becomes of all others of the share that is sampled.
+recorded of every message, and so are requests to services; what becomes of all others of the share
+that is sampled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
+from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
 from chappe.events.record import (
     AHEAD,
@@ -20,9 +21,7 @@ from chappe.events.record import (
     BYTES,
     CAME,
     CAME_FROM,
-    DUE,
     EDGE,
-    FOLLOWING,
     GROUP,
     LABEL,
     MESSAGE,
@@ -35,11 +34,21 @@ from chappe.events.record import (
     TARGET,
     WENT_TO,
     N,
-    Run,
 )
-from chappe.events.recorder import CountingRecorder, Lent, Queued
+from chappe.events.recorder import Lent, Queued
+from chappe.events.run import (
+    NONE,
+    queue_event,
+    retold_run,
+    run_of_lent,
+    run_of_messages,
+    run_of_stored,
+)
 from chappe.events.sampling import Sampling
 from chappe.message import Message
+
+# Why a queue's event is told: a life before had no time to.
+RECOVERED = "recovered"
 
 
 class EventRecorder(CountingRecorder):
@@ -49,7 +58,7 @@ class EventRecorder(CountingRecorder):
         super().__init__()
         self.log = log
         self._add = log.add
-        # For what no other log has, and is to be exact: a queue's journal has the rest.
+        # For what is to be exact even if the node is killed: queues and requests.
         self._keep = log.keep
         self._wall_us = wall_us
         self._sampling = Sampling(share) if share < 1 else None
@@ -120,11 +129,10 @@ class EventRecorder(CountingRecorder):
         went_to: Sequence[str],
     ) -> None:
         """Tell of messages to one address that were chosen, and left this node."""
-        first = messages[0]
         shared: dict[int, Any] = {
             AT: self._wall_us(),
             APP: app,
-            TARGET: first.to,
+            TARGET: messages[0].to,
             CAME: self.came,
             N: receivers,
         }
@@ -134,21 +142,7 @@ class EventRecorder(CountingRecorder):
             shared[CAME_FROM] = came_from
         if went_to:
             shared[WENT_TO] = went_to
-        count = len(messages)
-        if count == 1:
-            shared[MESSAGE], shared[SENDER] = first.id, first.sender
-            shared[BYTES] = len(first.payload)
-            self._add((kind, 1, shared, _NONE))
-            return
-        each: dict[int, Sequence[Any]] = {}
-        if not came_from and _follow(messages):
-            shared[FOLLOWING] = first.id
-        else:
-            _put_ids(messages, shared, each)
-        senders, sizes = list(map(_SENDER, messages)), list(map(len, map(_PAYLOAD, messages)))
-        _put(SENDER, senders, shared, each)
-        _put(BYTES, sizes, shared, each)
-        self._add((kind, count, shared, each))
+        self._add(run_of_messages(kind, messages, shared, own=not came_from))
 
     def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:
         self._lose(app, reason, messages[0].to, [message.id for message in messages])
@@ -176,62 +170,88 @@ class EventRecorder(CountingRecorder):
             self._add(("dropped", len(ids), shared, {MESSAGE: ids}))
 
     def stored(self, app: str, queue: str, messages: Sequence[Queued], came: int) -> None:
-        shared = {AT: self._wall_us(), APP: app, TARGET: queue, CAME: came}
-        each: dict[int, Sequence[Any]] = {}
-        _put_ids(messages, shared, each)
-        _put(SENDER, [message.sender for message in messages], shared, each)
-        _put(BYTES, [len(message.payload) for message in messages], shared, each)
-        if any(message.due_ms is not None for message in messages):
-            due = [None if one.due_ms is None else one.due_ms * 1000 for one in messages]
-            _put(DUE, due, shared, each)
-        self._add(("stored", len(messages), shared, each))
+        shared = queue_event(self._wall_us(), app, queue, {CAME: came})
+        self._keep(run_of_stored(messages, shared))
 
     def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:
-        told = {GROUP: group, SESSION: session}
-        self._keep(_items("lent", self._wall_us(), app, queue, items, told))
+        shared = queue_event(self._wall_us(), app, queue, {GROUP: group, SESSION: session})
+        self._keep(run_of_lent("lent", items, shared))
 
     def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:
-        self._add(_items("acked", self._wall_us(), app, queue, items, {GROUP: group}))
+        shared = queue_event(self._wall_us(), app, queue, {GROUP: group})
+        self._keep(run_of_lent("acked", items, shared))
 
     def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
-        told = {GROUP: group, REASON: reason}
-        self._keep(_items("returned", self._wall_us(), app, queue, (item,), told))
+        shared = queue_event(self._wall_us(), app, queue, {GROUP: group, REASON: reason})
+        self._keep(run_of_lent("returned", (item,), shared))
 
     def died(
         self, app: str, queue: str, message: int, group: str, attempts: int, reason: str
     ) -> None:
         self.drops["dead_letter"] += 1
-        told = {MESSAGE: message, TARGET: queue, GROUP: group, ATTEMPT: attempts, REASON: reason}
-        self._tell("died", app, told)
+        told = {MESSAGE: message, GROUP: group, ATTEMPT: attempts, REASON: reason}
+        self._queue_event("died", app, queue, told)
 
     def cancelled(self, app: str, queue: str, message: int) -> None:
-        self._tell("cancelled", app, {MESSAGE: message, TARGET: queue})
+        self._queue_event("cancelled", app, queue, {MESSAGE: message})
 
     def replayed(self, app: str, queue: str, message: int) -> None:
-        self._tell("replayed", app, {MESSAGE: message, TARGET: queue})
+        self._queue_event("replayed", app, queue, {MESSAGE: message})
 
     def purged(self, app: str, queue: str, message: int | None, count: int = 1) -> None:
-        self._tell("purged", app, {MESSAGE: message, TARGET: queue, N: count})
+        self._queue_event("purged", app, queue, {MESSAGE: message, N: count})
+
+    def recovered(self, app: str, queue: str, count: int) -> None:
+        self._queue_event("recovered", app, queue, {N: count})
+
+    def retold(
+        self,
+        kind: str,
+        app: str,
+        queue: str,
+        message: Queued,
+        at: int,
+        group: str,
+        attempts: int,
+        reason: str,
+    ) -> None:
+        shared = queue_event(at, app, queue, {REASON: reason or RECOVERED})
+        if kind in ("acked", "died"):
+            shared |= {GROUP: group, ATTEMPT: attempts or None}
+        self._keep(retold_run(kind, message, shared))
+
+    def _queue_event(self, kind: str, app: str, queue: str, told: dict[int, Any]) -> None:
+        self._keep((kind, 1, queue_event(self._wall_us(), app, queue, told), NONE))
 
     def asked(
-        self, app: str, request: str, sender: str, service: str, session: str, size: int, came: int
+        self,
+        app: str,
+        request: str,
+        sender: str,
+        service: str,
+        session: str,
+        size: int,
+        came: int,
+        came_from: str = "",
+        went_to: Sequence[str] = (),
     ) -> None:
-        told = {SENDER: sender, TARGET: service, SESSION: session, BYTES: size}
-        self._request("asked", app, request, {AT: came, **told})
+        told = {AT: came, SENDER: sender, TARGET: service, SESSION: session, BYTES: size}
+        if went_to:
+            told[WENT_TO] = went_to
+        self._request("asked", app, request, came_from, told)
 
-    def answered(self, app: str, request: str, came: int, reason: str = "") -> None:
+    def answered(
+        self, app: str, request: str, came: int, reason: str = "", came_from: str = ""
+    ) -> None:
         told = {AT: self._wall_us(), CAME: came, REASON: reason or None}
-        self._request("answered", app, request, told)
+        self._request("answered", app, request, came_from, told)
 
-    def _request(self, kind: str, app: str, request: str, told: dict[int, Any]) -> None:
-        shared = {APP: app, LABEL: request, **told}
-        sampling = self._sampling
-        if sampling is not None:
-            # A request's id ends with a number that is a message's as any.
-            if not sampling.takes(int(request.rpartition(".")[2])):
-                return
-            shared[SHARE] = sampling.share
-        self._keep((kind, 1, shared, _NONE))
+    def _request(
+        self, kind: str, app: str, request: str, came_from: str, told: dict[int, Any]
+    ) -> None:
+        if came_from:
+            told[CAME_FROM] = came_from
+        self._keep((kind, 1, {APP: app, LABEL: request, **told}, NONE))
 
     def user_gone(self, app: str, address: str) -> None:
         self.users["gone"] += 1
@@ -256,50 +276,4 @@ class EventRecorder(CountingRecorder):
 
     def _tell(self, kind: str, app: str | None, told: dict[int, Any]) -> None:
         """Tell of a single thing, which is no matter of sampling."""
-        self._add((kind, 1, {AT: self._wall_us(), APP: app, **told}, _NONE))
-
-
-_NONE: dict[int, Sequence[Any]] = {}
-_SENDER, _PAYLOAD = attrgetter("sender"), attrgetter("payload")
-
-
-def _items(
-    kind: str, at: int, app: str, queue: str, items: Sequence[Lent], told: dict[int, Any]
-) -> Run:
-    shared = {AT: at, APP: app, TARGET: queue, **told}
-    each: dict[int, Sequence[Any]] = {}
-    _put_ids([item.record for item in items], shared, each)
-    _put(ATTEMPT, [item.attempts for item in items], shared, each)
-    return kind, len(items), shared, each
-
-
-def _follow(messages: Sequence[Message]) -> bool:
-    """Whether messages of this node, whose ids grow, follow each other without a gap: seen from
-    three of them, since to look at all would cost as much as the rest of it."""
-    first, ahead = messages[0].id, len(messages) - 1
-    half = ahead // 2
-    return messages[-1].id - first == ahead and messages[half].id - first == half
-
-
-def _put_ids(
-    messages: Sequence[Any], shared: dict[int, Any], each: dict[int, Sequence[Any]]
-) -> None:
-    first, last, count = messages[0].id, messages[-1].id, len(messages)
-    if count == 1:
-        shared[MESSAGE] = first
-        return
-    ids = [message.id for message in messages]
-    if last - first == count - 1 and ids == list(range(first, last + 1)):
-        shared[FOLLOWING] = first
-    else:
-        each[MESSAGE] = ids
-
-
-def _put(
-    column: int, values: list[Any], shared: dict[int, Any], each: dict[int, Sequence[Any]]
-) -> None:
-    """Say what is the same for all of them once."""
-    if values.count(values[0]) == len(values):
-        shared[column] = values[0]
-    else:
-        each[column] = values
+        self._add((kind, 1, {AT: self._wall_us(), APP: app, **told}, NONE))

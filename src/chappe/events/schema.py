@@ -107,27 +107,36 @@ KINDS: dict[str, Kind] = {
     "refused": Kind("a request was answered with an error", ("app", "reason", "n")),
     "stored": Kind(
         "a queue has a message, durably; until `due`, nobody gets it",
-        (*_MESSAGE, "came", "bytes", "due"),
+        (*_MESSAGE, "came", "bytes", "due", "reason"),
     ),
-    "cancelled": Kind("a delayed message was taken back", _QUEUED),
+    "cancelled": Kind("a delayed message was taken back", (*_QUEUED, "reason")),
     "lent": Kind(
         "a message was handed to a consumer", (*_QUEUED, "group_name", "attempt", "session")
     ),
-    "acked": Kind("a group is done with a message, durably", (*_QUEUED, "group_name", "attempt")),
+    "acked": Kind(
+        "a group is done with a message, durably", (*_QUEUED, "group_name", "attempt", "reason")
+    ),
     "returned": Kind(
         "a consumer did not do it: it is tried again",
         (*_QUEUED, "group_name", "attempt", "reason"),
     ),
     "died": Kind("a message is a dead letter", (*_QUEUED, "group_name", "attempt", "reason")),
-    "replayed": Kind("a dead letter is sent once more, as a message", _QUEUED),
-    "purged": Kind("a dead letter is gone for good; without an id, `n` of them", (*_QUEUED, "n")),
+    "replayed": Kind("a dead letter is sent once more, as a message", (*_QUEUED, "reason")),
+    "purged": Kind(
+        "a dead letter is gone for good; without an id, `n` of them", (*_QUEUED, "n", "reason")
+    ),
+    "recovered": Kind(
+        "a broker goes on with a durable queue that has `n` messages: after a start, or instead of "
+        "another node",
+        ("app", "target", "n"),
+    ),
     "asked": Kind(
-        "a request came to the node that hands it to a provider",
-        ("app", "label", "sender", "target", "session", "bytes"),
+        "a request came to the node that hands it to a provider, or to the node that does",
+        ("app", "label", "sender", "target", "session", "bytes", "came_from", "went_to"),
     ),
     "answered": Kind(
         "a request that came was answered; without a reason, well",
-        ("app", "label", "came", "reason"),
+        ("app", "label", "came", "reason", "came_from"),
     ),
     "link_up": Kind("a link to a node is there", ("peer",)),
     "link_down": Kind("a link to a node is not there any more", ("peer", "reason")),

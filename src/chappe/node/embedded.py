@@ -18,7 +18,8 @@ from chappe.edge.memory import MemoryTransport
 from chappe.edge.tcp import TcpConnection
 from chappe.endpoints.application import Application
 from chappe.errors import CloseCode, ConnectionClosed
-from chappe.events.recorder import CountingRecorder, Recorder
+from chappe.events.counting import CountingRecorder
+from chappe.events.recorder import Recorder
 from chappe.hub.hub import Hub as HubCore
 from chappe.hub.options import HubOptions
 from chappe.ids import Snowflake

@@ -22,9 +22,9 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from chappe.clock import Clock
 from chappe.errors import ConfigError, Overload, RequestError
+from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
 from chappe.events.eventrecorder import EventRecorder
-from chappe.events.recorder import CountingRecorder
 from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal

@@ -23,7 +23,7 @@ from chappe.edge.http.options import HttpOptions
 from chappe.edge.http.queue_administration import QueuesOf, no_queues
 from chappe.edge.http.relay import Elsewhere
 from chappe.edge.origin import Origins
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
 from chappe.wire.limits import Limits

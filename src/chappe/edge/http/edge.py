@@ -44,7 +44,7 @@ from chappe.edge.http.relay import Elsewhere, Parts, Relayed, Relays
 from chappe.edge.http.relayed import serve_relayed
 from chappe.edge.origin import Origins
 from chappe.errors import CloseCode
-from chappe.events.recorder import CountingRecorder
+from chappe.events.counting import CountingRecorder
 from chappe.hub.grant import Authenticator
 from chappe.hub.hub import Hub
 
