@@ -18,8 +18,10 @@ from typing import Any
 
 import msgspec
 
+from chappe.cluster.asking import Asking
 from chappe.cluster.peer import Peer
 from chappe.endpoints.limits import ServiceLimits
+from chappe.endpoints.services import LINK
 from chappe.errors import Overload, RequestError
 from chappe.hub.grant import Grant, scope_of
 from chappe.hub.hub import Hub
@@ -41,7 +43,7 @@ from chappe.wire.ops import (
     Unprovide,
 )
 
-EDGE = "link"
+EDGE = LINK
 SCOPES = ("send", "publish", "subscribe", "administer", "manage", "provide")
 # Requests under way to one peer, and messages of one session that may still be acknowledged.
 _REQUESTS_MAX = 100_000
@@ -88,8 +90,10 @@ class Carriage:
         unprovide: Callable[[Session, Unprovide], None],
         loop: asyncio.AbstractEventLoop,
         timeout_s: float,
+        tag_of: Callable[[str], str],
     ) -> None:
         self._hub = hub
+        self._asking = Asking(hub, tag_of)
         self._home = home
         self._unprovide = unprovide
         self._loop = loop
@@ -113,9 +117,11 @@ class Carriage:
 
     def carry(self, peer: Peer, session: Session, op: Op) -> None:
         """Have an op carried out on another node; raises Overload."""
+        size = 0
         # An error has no payload.
         if isinstance(op, PayloadOp) and not (isinstance(op, Respond) and op.error is not None):
-            self._hub.take(session, op)  # its size, and what the session may send
+            payload, _ = self._hub.take(session, op)  # its size, and what the session may send
+            size = len(payload)
         if self._under_way >= _REQUESTS_MAX:
             raise Overload("too many requests are under way to other nodes")
         self._introduce(peer, session)
@@ -123,6 +129,8 @@ class Carriage:
             requests = self._requests.setdefault(peer, {}).setdefault(session, set())
             if len(requests) >= _SESSION_REQUESTS_MAX:
                 raise Overload("too many requests of this session are under way")
+            if isinstance(op, Request):
+                self._asking.begin(peer, session, op, size)
             self._under_way += op.id not in requests
             requests.add(op.id)
             if isinstance(op, Send) and op.delay_ms is not None:
@@ -140,6 +148,7 @@ class Carriage:
             _, _, peer, session, request = heappop(self._dues)
             if self._settle(peer, session, request):
                 self._delayed.discard((session, request))
+                self._asking.unanswered(session, request)
                 error = Overload("the node that was asked did not answer", outcome_unknown=True)
                 self._hub.refuse(session, request, error)
 
@@ -171,6 +180,7 @@ class Carriage:
             self._delayed.discard((session, op.id))
             if not self._settle(peer, session, op.id):
                 return  # answered already, because its time was over
+            self._asking.answered(session, op)
             if delayed and isinstance(message, int):
                 self._note_giver(session, message, peer)
         elif isinstance(op, Delivery) and isinstance(message, int):
@@ -267,6 +277,7 @@ class Carriage:
             requests = self._requests.get(peer, {}).pop(session, set())
             self._under_way -= len(requests)
             self._delayed.difference_update((session, request) for request in requests)
+            self._asking.abandoned(session, requests)
             if peer.up:
                 peer.tell(Departed(session.id))
         self._deliveries.pop(session, None)
@@ -287,6 +298,7 @@ class Carriage:
         self._under_way -= len(requests)
         for request in sorted(requests):
             self._delayed.discard((session, request))
+            self._asking.unanswered(session, request)
             self._hub.refuse(session, request, Overload(reason, outcome_unknown=True))
 
     def stand(self, session: Session, op: Op) -> None:

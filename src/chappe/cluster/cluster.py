@@ -84,7 +84,9 @@ class Cluster:
         self.watching = Watching(
             hub, application.topics, self.homes, self.settling, loop, timeout_s
         )
-        self.carriage = Carriage(hub, self._home, application.services.unprovide, loop, timeout_s)
+        self.carriage = Carriage(
+            hub, self._home, application.services.unprovide, loop, timeout_s, tag_of
+        )
         # Whether this node is about to go: it takes nothing on any more.
         self.leaving = False
         self.visits = Visits(self.peer, self._tags.get)

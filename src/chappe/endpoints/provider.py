@@ -22,6 +22,7 @@ class Call:
         "attempts",
         "binary",
         "came",
+        "came_from",
         "deadline",
         "id",
         "idempotent",
@@ -44,6 +45,7 @@ class Call:
         binary: bool,
         idempotent: bool,
         came: int = 0,
+        came_from: str = "",
     ) -> None:
         self.service = service
         self.id = id
@@ -54,6 +56,8 @@ class Call:
         self.idempotent = idempotent
         # When it was asked, as the recorder tells the time.
         self.came = came
+        # The node that carried it here, and tells of it, too.
+        self.came_from = came_from
         self.provider: Provider | None = None
         self.attempts = 0
 

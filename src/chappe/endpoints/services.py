@@ -38,6 +38,8 @@ _Filled = TypeVar("_Filled", Request, Reply)
 _CODES = frozenset(ErrorCode)
 # A sentence or two: what is longer is data.
 REASON_CHARACTERS_MAX = 1_000
+# Where sessions come in that stand for those of other nodes.
+LINK = "link"
 
 
 class Services:
@@ -95,8 +97,7 @@ class Services:
     def request(self, session: Session, op: Request) -> None:
         """Ask a provider, or let it wait for one; raises RequestError."""
         permit(session.grant.send, "request from", op.to)
-        if op.request is not None:
-            raise BadRequest("request: the hub gives it; a requester's own number is `id`")
+        came_from = _carried_by(session, op)
         service = self._services.get((session.app.name, op.to))
         if service is None:
             check_kind(op.to, "service")
@@ -105,12 +106,22 @@ class Services:
         if len(self._calls.by_requester.get(session, ())) >= self._limits.requests_max:
             raise Overload(f"this session has {self._limits.requests_max} requests open already")
         payload, binary = self._hub.take(session, op)
-        number = self._number()
-        recorder, size = self._hub.recorder, len(payload)
-        call = Call(service, number, session, op.id, payload, binary, op.idempotent, recorder.came)
+        number = op.request if op.request is not None else self._number()
+        recorder, size, request = self._hub.recorder, len(payload), op.id
+        call = Call(
+            service,
+            number,
+            session,
+            request,
+            payload,
+            binary,
+            op.idempotent,
+            recorder.came,
+            came_from,
+        )
         service.request(call, session, timeout_s, self._timer.time())
         app, sender = session.app.name, session.address
-        recorder.asked(app, number, sender, op.to, session.id, size, call.came)
+        recorder.asked(app, number, sender, op.to, session.id, size, call.came, came_from)
         self._alarm.set()
 
     def respond(self, session: Session, op: Respond) -> None:
@@ -127,7 +138,9 @@ class Services:
         call.service.answered(call, self._timer.time())
         if requester is None:
             raise Unreachable("request: whoever asked is gone")
-        self._hub.recorder.answered(requester.app.name, call.id, call.came, op.error or "")
+        self._hub.recorder.answered(
+            requester.app.name, call.id, call.came, op.error or "", call.came_from
+        )
         self._answer(call, requester, reply)
         self._ok(session, op)
 
@@ -140,7 +153,9 @@ class Services:
         """Forget what a session asked, and let others take what it was asked."""
         for call in self._calls.of(session):
             call.service.abandon(call)
-            self._hub.recorder.answered(session.app.name, call.id, call.came, "abandoned")
+            self._hub.recorder.answered(
+                session.app.name, call.id, call.came, "abandoned", call.came_from
+            )
         now = self._timer.time()
         for service in self._provided.pop(session, ()):
             service.leave(session, now)
@@ -224,11 +239,20 @@ class _HubExchange:
         self._hub.recorder.refused(app, error.code)
         if outcome_unknown:
             reason += ", outcome unknown"
-        self._hub.recorder.answered(app, call.id, call.came, reason)
+        self._hub.recorder.answered(app, call.id, call.came, reason, call.came_from)
         if call.request is not None:
             reply = Reply(id=call.request, ok=False, error=error.code, reason=error.reason)
             reply.outcome = "unknown" if outcome_unknown else None
             self._hub.answer(requester, reply)
+
+
+def _carried_by(session: Session, op: Request) -> str:
+    """The node that gave a request its id; none if this one is to. Raises BadRequest."""
+    if op.request is None:
+        return ""
+    if session.edge != LINK:
+        raise BadRequest("request: the hub gives it; a requester's own number is `id`")
+    return session.peer
 
 
 def _filled(op: _Filled, payload: bytes, binary: bool) -> _Filled:
