@@ -1,23 +1,28 @@
 """A day of traffic on three nodes whose clocks differ, with everything that can go wrong planted.
 
-`Day.rows` is what nodes told, in the order in which it came to be known; the rest is the truth, by
-the one right clock, found without the pipeline.
+`Day.rows` is what nodes told, in the order in which it came to be known; `Day.truth` is what really
+happened, found without the pipeline. Hours without traffic are left out, as a row more is none the
+wiser: clocks drift meanwhile.
+
+n1   clock right; stops in order at 22:30, and is back ten seconds later
+n2   clock 3 s ahead in the morning, 3.5 s at noon, 5 s at night
+n3   clock 2 s behind; killed at 12:30, back ten minutes later with a clock that is 0.7 s behind
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
 from random import Random
+from typing import Any
 
 from chappe.pipeline.options import Options
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
+from tests.pipeline.mishaps import plant
+from tests.pipeline.times import AWAY, BACK, END, HOURS, KILLED, RESTARTED, STOPPED
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Hop, Node, Row, World, hour
+from tests.pipeline.truth import Life, Truth, minute
 
-# When the third node is killed, and when it is back.
-KILLED = DAY + 12 * HOUR + 30 * MINUTE
-BACK = KILLED + 10 * MINUTE
-END = DAY + 24 * HOUR - 5 * MINUTE
-# (family, hop, role, minute of birth)
-Step = tuple[str, str, str, int]
+# Of app b, this share of messages is recorded.
+SAMPLED = 0.25
 
 
 class Day:
@@ -25,209 +30,237 @@ class Day:
 
     def __init__(self, seed: int = 5) -> None:
         self.options = Options()
-        self.world = World(Node("n1"), Node("n2", 3 * SECOND), Node("n3", -2 * SECOND))
-        self.steps: dict[Step, list[int]] = defaultdict(list)
-        self.verdicts: set[tuple[str, int | str, str]] = set()
-        self.stored: Counter[int] = Counter()
-        self.finished: Counter[int] = Counter()
-        self.handed: Counter[tuple[str, str]] = Counter()
-        self.arrived: Counter[tuple[str, str]] = Counter()
-        self.bad: list[Row] = []
-        self._random = Random(seed)
+        self.truth = Truth()
+        self.world = World(
+            Node("n1"),
+            Node("n2", 3 * SECOND, [(DAY + 5 * HOUR, 3_500_000), (DAY + 20 * HOUR, 5 * SECOND)]),
+            Node("n3", -2 * SECOND, [(BACK, -700_000)]),
+        )
+        self.random = Random(seed)
         self._lives()
-        for hour in range(24):
-            self._hour(DAY + hour * HOUR)
-        self._crash()
-        self._sessions()
-        self._nonsense()
-        self.rows = [*self.world.rows, *self.bad]
+        self._links()
+        for number in HOURS:
+            self._hour(DAY + number * HOUR)
+        self._busy(DAY + 9 * HOUR + 40 * MINUTE)
+        plant(self)
+        self.bad = nonsense(self.world.rows[0])
+        self.rows: list[Row] = [*self.world.rows, *(row for row, _problem in self.bad)]
+
+    def draw(self, least: int, most: int) -> int:
+        return self.random.randrange(least, most)
 
     def _lives(self) -> None:
         world = self.world
-        for name in ("n1", "n2"):
+        for name in ("n1", "n2", "n3"):
             world.start(name, DAY)
-            world.live(name, DAY, END, MINUTE)
-        world.start("n3", DAY)
-        world.live("n3", DAY, KILLED, MINUTE)
         world.start("n3", BACK)
-        world.live("n3", BACK, END, MINUTE)
+        world.start("n1", RESTARTED)
+        world.tell("n1", STOPPED - 1, "node_stopped")
+        for number in HOURS:
+            begin = DAY + number * HOUR
+            for name in world.nodes:
+                for true in range(begin + MINUTE, min(begin + HOUR, END), MINUTE):
+                    if not any(left <= true < back for left, back in AWAY.get(name, ())):
+                        world.tell(name, true, "node_alive")
         world.tell("n3", END, "node_stopped")
-        world.beat(DAY, END, 20 * SECOND, away={"n3": (KILLED, BACK)})
+
+    def _links(self) -> None:
+        """Beats in every other minute; links that are lost with a node, and one at the end."""
+        for number in HOURS:
+            begin = DAY + number * HOUR
+            for true in range(begin + 20 * SECOND, min(begin + HOUR, END - MINUTE), 2 * MINUTE):
+                before = len(self.world.rows)
+                self.world.beat(true, true + 20 * SECOND, 10 * SECOND, AWAY)
+                for row in self.world.rows[before:]:
+                    self._beat(row["node"], row["peer"], true, row["round_trip"], row["ahead"])
         for node in ("n1", "n2"):
-            world.tell(node, DAY, "link_up", peer="n3")
-            world.tell(node, KILLED + 5 * SECOND, "link_down", peer="n3", reason="silent")
-            world.tell(node, BACK, "link_up", peer="n3")
+            self._change(node, "n3", DAY, "up")
+            self._change(node, "n3", KILLED + 5 * SECOND, "down", BACK)
+            self._change(node, "n3", BACK, "up")
+        for node in ("n2", "n3"):
+            self._change(node, "n1", STOPPED, "down", RESTARTED)
+            self._change(node, "n1", RESTARTED, "up")
+        self._change("n3", "n2", END - 70 * SECOND, "down", END)
 
-    def _hour(self, begin: int) -> None:
-        for n in range(20):
-            self._topic(begin + (n * 2 + 1) * MINUTE + self._random.randrange(SECOND))
-        for n in range(10):
-            self._queued(begin + n * 5 * MINUTE + self._random.randrange(SECOND))
-        for n in range(5):
-            took = self._random.randrange(500, 9000)
-            true = begin + n * MINUTE
-            self.world.ask("n1", true, f"n1.{begin}{n}", took)
-            self._step("request", "answer", "whole", true, took)
-        if begin == DAY + 2 * HOUR:
-            self._plant(begin)
-        if begin == DAY + 9 * HOUR:
-            self._plant_queued(begin)
+    def _beat(self, node: str, peer: str, true: int, trip: int, ahead: int) -> None:
+        at = self.world.nodes[node].clock(true)
+        # The slow beat is ten seconds later, by no clock in another minute than the first.
+        assert minute(at) == minute(at + 10 * SECOND)
+        key = (hour(at), node, peer, minute(at))
+        self.truth.links[key]["beats"] += 1
+        self.truth.beats[key].append((trip, ahead))
 
-    def _step(self, family: str, hop: str, role: str, born: int, us: int) -> None:
-        self.steps[family, hop, role, born - born % MINUTE].append(us)
+    def _change(self, node: str, peer: str, true: int, to: str, until: int = 0) -> None:
+        """A link comes or goes: minutes are those of the node that tells."""
+        clock = self.world.nodes[node].clock
+        self.world.tell(node, true, f"link_{to}", peer=peer)
+        at = clock(true)
+        self.truth.links[hour(at), node, peer, minute(at)][f"{to}s"] += 1
+        while at < clock(until):
+            end = min(clock(until), minute(at) + MINUTE)
+            self.truth.links[hour(at), node, peer, minute(at)]["down_us"] += end - at
+            at = end
 
-    def _topic(self, true: int, *, slow: int = 0, lost_at: str | None = None) -> int:
-        """From n1 over n2 to n3, unless n3 is away: then to n2 only."""
-        names = ["n1", "n2"] if KILLED - SECOND < true < BACK + SECOND else ["n1", "n2", "n3"]
-        draw = self._random.randrange
-        via = [(name, draw(100, 900) * bool(n), draw(20, 200)) for n, name in enumerate(names)]
-        via[1] = (via[1][0], via[1][1] + slow, via[1][2])
-        roles = ["origin", *["relay"] * (len(via) - 2), "last"]
-        message = self.world.publish(true, via, lost_at=lost_at)
-        for place, (name, travel, inside) in enumerate(via):
-            if place:
-                self.handed[names[place - 1], name] += 1
-            if name == lost_at:
-                return message
-            if place:
-                self.arrived[names[place - 1], name] += 1
-                self._step("topic", "link", roles[place], true, travel)
-            self._step("topic", "hub", roles[place], true, inside)
-        self._step("topic", "delivery", "whole", true, sum(t + i for _n, t, i in via))
-        return message
+    def _hour(self, hour: int) -> None:
+        # By all clocks it has begun then.
+        begin = hour + MINUTE
+        for n in range(4):
+            self.chain(begin + (2 * n + 1) * MINUTE + self.draw(0, SECOND))
+            self.star(begin + (2 * n + 2) * MINUTE + self.draw(0, SECOND))
+        for n in range(2):
+            true = begin + (2 * n + 1) * MINUTE
+            self.send(true, [Hop("n2", None, 0, self.draw(20, 200), 1)])
+            far = Hop("n3", "n2", self.draw(100, 900), self.draw(20, 200), 2)
+            self.send(true + SECOND, [Hop("n2", None, 0, self.draw(20, 200)), far])
+        for n in range(3):
+            self.queued("n2", begin + n * 3 * MINUTE + self.draw(0, SECOND))
+            self.queued("n1", begin + n * MINUTE, app="b", queue="queue/two", groups=("g", "h"))
+        for n in range(2):
+            self.request("n1", begin + n * MINUTE + 5, took=self.draw(500, 9000))
+            self.request("n3", begin + n * MINUTE + 7, took=self.draw(500, 9000))
+        self.request("n1", begin + 3 * MINUTE, took=4000, reason="timeout")
 
-    def _queued(self, true: int, *, wait: int | None = None, acks: int = 1) -> int:
-        """Stored at n2, handed out after a while, done once or more."""
-        draw = self._random.randrange
-        wait, work = draw(1000, SECOND) if wait is None else wait, draw(1000, SECOND)
-        message = self.world.store("n2", true)
-        ready = true + 500
-        self._step("queue", "store", "whole", true, 500)
-        self.stored[true + 500 - (true + 500) % MINUTE] += 1
-        self.world.work("n2", ready + wait, message, "lent")
-        self._step("queue", "wait", "whole", true, wait)
-        for again in range(acks):
-            done = ready + wait + work + again
-            self.world.work("n2", done, message, "acked")
-            self._step("queue", "work", "whole", true, work + again)
-            self._step("queue", "done", "whole", true, wait + work + again)
-        self.finished[done - done % MINUTE] += 1
-        return message
+    def _busy(self, begin: int) -> None:
+        """A minute with so many messages that the last per mille is one of them."""
+        for n in range(1200):
+            inside = round(math.exp(self.random.gauss(6, 2))) + 1
+            self.send(begin + n * 40_000, [Hop("n1", None, 0, inside, 1)])
 
-    def _plant(self, begin: int) -> None:
-        """Messages to topics and requests that go wrong."""
-        verdict = self.verdicts.add
-        verdict(("lost", self._topic(begin + 50 * MINUTE, lost_at="n3"), "it did not come to n3"))
-        message = self._topic(begin + 51 * MINUTE)
-        self.world.tell(
-            "n3",
-            begin + 51 * MINUTE + 5000,
-            "dropped",
-            app="a",
-            message=message,
-            target="user/slow",
-            n=1,
-            reason="slow_consumer",
-        )
-        verdict(("lost", message, "dropped: slow_consumer"))
-        message = self._topic(begin + 52 * MINUTE)
-        twice = self.world.rows[-1]
-        self.world.rows.append({**twice, "serial": 1_000_000})
-        self._double(begin + 52 * MINUTE, twice)
-        verdict(("duplicated", message, "twice at n3"))
-        late = self._topic(begin + 53 * MINUTE, slow=3 * SECOND)
-        took = self.steps["topic", "delivery", "whole", begin + 53 * MINUTE][-1]
-        verdict(("late", late, f"took {round(took / 1000)} ms"))
-        self.world.ask("n1", begin + 54 * MINUTE, "n1.lost", None)
-        verdict(("lost", "n1.lost", "nobody answered"))
-        # Written down twice, as when a file is copied again: nothing happened twice.
-        self._topic(begin + 55 * MINUTE)
-        self.world.rows.append(dict(self.world.rows[-1]))
+    def chain(self, true: int, **options: Any) -> Life:
+        """To a topic, from n1 over n2 to n3, where two get it."""
+        draw = self.draw
+        hops = [
+            Hop("n1", None, 0, draw(20, 200)),
+            Hop("n2", "n1", options.pop("slow", 0) + draw(100, 900), draw(20, 200)),
+            Hop("n3", "n2", draw(100, 900), draw(20, 200), 2),
+        ]
+        return self.travel("topic", true, hops, **options)
 
-    def _double(self, true: int, row: Row) -> None:
-        """What is passed on twice is measured twice, too."""
-        self._step("topic", "hub", "last", true, row["at"] - row["came"])
-        travel = self.steps["topic", "link", "last", true - true % MINUTE][-1]
-        self._step("topic", "link", "last", true, travel)
-        self.arrived["n2", "n3"] += 1
+    def star(self, true: int, **options: Any) -> Life:
+        """To a topic of app b, of which a quarter is recorded: from n2 to both others, and some get
+        it at each."""
+        draw = self.draw
+        hops = [
+            Hop("n2", None, 0, draw(20, 200), 1),
+            Hop("n1", "n2", draw(100, 900), draw(20, 200), 3),
+            Hop("n3", "n2", draw(100, 900), draw(20, 200), 2),
+        ]
+        about = {"app": "b", "target": "topic/b", "share": SAMPLED}
+        return self.travel("topic", true, hops, **{**about, **options})
 
-    def _plant_queued(self, begin: int) -> None:
-        """Messages of queues that go wrong."""
-        verdict = self.verdicts.add
-        true = begin + 51 * MINUTE
-        late = self._queued(true, wait=90 * SECOND)
-        verdict(("late", late, "waited 90000 ms"))
-        verdict(("duplicated", self._queued(begin + 53 * MINUTE, acks=2), "done twice by g"))
-        lost = self.world.store("n2", begin + 54 * MINUTE)
-        self._step("queue", "store", "whole", begin + 54 * MINUTE, 500)
-        self.stored[begin + 54 * MINUTE] += 1
-        verdict(("lost", lost, "much younger ones of its queue were handed out"))
-        died = self.world.store("n2", begin + 55 * MINUTE)
-        self._step("queue", "store", "whole", begin + 55 * MINUTE, 500)
-        self.stored[begin + 55 * MINUTE] += 1
-        for attempt in (1, 2, 3):
-            when = begin + 55 * MINUTE + attempt * SECOND
-            self.world.work("n2", when, died, "lent", attempt=attempt)
-            kind = "died" if attempt == 3 else "returned"
-            self.world.work("n2", when + 5000, died, kind, attempt=attempt, reason="nack")
-        self._step("queue", "wait", "whole", begin + 55 * MINUTE, SECOND - 500)
-        self.finished[begin + 55 * MINUTE] += 1
+    def send(self, true: int, hops: list[Hop], **options: Any) -> Life:
+        return self.travel("send", true, hops, kind="sent", **{"target": "user/r", **options})
 
-    def _crash(self) -> None:
-        """What the third node had when it was killed; its last word was at the minute before."""
-        world, verdict = self.world, self.verdicts.add
-        unknown = self._topic(KILLED - 20 * SECOND, lost_at="n3")
-        verdict(("unknown", unknown, "n3 died before it told"))
-        world.ask("n3", KILLED - 30 * SECOND, "n3.unknown", None)
-        verdict(("unknown", "n3.unknown", "n3 died before it told"))
-        for n, born in enumerate((KILLED - 25 * SECOND, KILLED - 24 * SECOND)):
-            message = world.store("n3", born)
-            self._step("queue", "store", "whole", born, 500)
-            self.stored[born - born % MINUTE] += 1
-            world.work("n3", born + 1500, message, "lent")
-            self._step("queue", "wait", "whole", born, 1000)
-            if n == 0:
-                verdict(("unknown", message, "n3 died, and it was not seen since"))
-                continue
-            # Handed out once more by the node that came back.
-            world.work("n3", BACK + SECOND, message, "lent", attempt=2)
-            world.work("n3", BACK + 2 * SECOND, message, "acked", attempt=2)
-            self._step("queue", "work", "whole", born, SECOND)
-            self._step("queue", "done", "whole", born, BACK + 2 * SECOND - born - 500)
-            self.finished[BACK] += 1
+    def travel(
+        self,
+        family: str,
+        true: int,
+        hops: list[Hop],
+        *,
+        silent: tuple[str, ...] = (),
+        delivered: bool | None = None,
+        again: int = 0,
+        **about: Any,
+    ) -> Life:
+        """A message through nodes, as it is meant to be; lost at those that are silent. Unless it
+        is said, it is delivered when it came to all; `again` is how much later to the last one."""
+        message, left = self.world.travel(true, hops, silent=silent, **about)
+        named = self.world.nodes[hops[0].node].clock(true)
+        told = {name: about[name] for name in ("app", "share") if name in about}
+        target = about.get("target", "topic/t")
+        life = Life(self.truth, family, named, true, **told, message=message, target=target)
+        fronts = {hop.before for hop in hops}
+        for hop in hops:
+            last = "relay" if hop.node in fronts else "last"
+            role = "origin" if hop.before is None else last
+            if hop.before in left:
+                life.hand(hop.before or "", hop.node, hop.travel if hop.node in left else None)
+            if hop.node in left:
+                life.step("hub", role, hop.inside)
+                if hop.before is not None:
+                    life.step("link", role, hop.travel)
+        ends = [left[hop.node] - true for hop in hops if hop.n and hop.node in left]
+        if ends:
+            life.step("delivery", "whole", max(ends) + again)
+        if delivered is None:
+            delivered = len(left) == len(hops)
+        in_time = delivered and max(ends, default=0) <= self.options.sla_ms * 1000
+        life.judge(delivered=delivered, in_time=in_time)
+        life.left = left
+        return life
 
-    def _sessions(self) -> None:
-        """Ten stay on n1 all day; five are on n3 when it dies; one comes back soon, one late."""
-        world = self.world
-        about = {"app": "a", "edge": "tcp"}
-        for n in range(10):
-            world.tell(
-                "n1", DAY + HOUR, "session_opened", **about, target=f"user/{n}", session=f"{n}"
-            )
-        for n in range(5):
-            world.tell(
-                "n3",
-                DAY + 2 * HOUR,
-                "session_opened",
-                **about,
-                target=f"user/x{n}",
-                session=f"x{n}",
-            )
-        for user, away in (("soon", 10 * SECOND), ("late", 5 * MINUTE)):
-            who = {**about, "target": f"user/{user}", "session": user}
-            opened, closed = DAY + 4 * HOUR, DAY + 4 * HOUR + 59 * MINUTE + 55 * SECOND
-            world.tell("n1", opened, "session_opened", **who)
-            world.tell("n1", closed, "session_closed", **who, came=opened, reason="1006")
-            world.tell("n1", closed + away, "session_opened", **who)
+    def queued(
+        self,
+        node: str,
+        true: int,
+        *,
+        app: str = "a",
+        queue: str = "queue/q",
+        groups: tuple[str, ...] = ("g",),
+        wait: int | None = None,
+        work: int | None = None,
+    ) -> Life:
+        """Stored, handed to groups after a while, done by each a while later."""
+        life, ready = self.stored(node, true, app=app, queue=queue)
+        about = {"app": app, "target": queue}
+        waits = [self.draw(1000, SECOND) if wait is None else wait for _group in groups]
+        works = [self.draw(1000, SECOND) if work is None else work for _group in groups]
+        ends = [ready + one + two for one, two in zip(waits, works, strict=True)]
+        for group, one, end in zip(groups, waits, ends, strict=True):
+            told = {**about, "group_name": group}
+            self.world.work(node, ready + one, life.message, "lent", **told)
+            life.queue(ready + one, "lent", age=one)
+            life.step("wait", "whole", one)
+            self.world.work(node, end, life.message, "acked", **told)
+            life.queue(end, "acked", change=-1 if end == max(ends) else 0)
+            life.step("work", "whole", end - ready - one)
+            life.step("done", "whole", end - ready)
+        life.judge(delivered=True, in_time=min(waits) <= self.options.queue_sla_ms * 1000)
+        return life
 
-    def _nonsense(self) -> None:
-        good = self.world.rows[0]
-        for change in (
-            {"kind": None},
-            {"kind": "nonsense"},
-            {"share": 0.0},
-            {"node": None},
-            {"kind": "lent", "message": 5},
-            {"at": 5},
-        ):
-            self.bad.append({**good, "serial": 1_000_000 + len(self.bad), **change})
+    def stored(
+        self, node: str, true: int, *, app: str = "a", queue: str = "queue/q", due: int = 0
+    ) -> tuple[Life, int]:
+        """A message in a queue, and from when on it may be handed out."""
+        delayed = {"due": due} if due else {}
+        message = self.world.store(node, true, queue=queue, app=app, **delayed)
+        named = self.world.nodes[node].clock(true)
+        life = Life(self.truth, "queue", named, true, app=app, message=message, target=queue)
+        life.step("store", "whole", 500)
+        life.queue(true + 500, "stored", change=1)
+        return life, max(true + 500, due)
+
+    def request(self, node: str, true: int, *, took: int | None, reason: str | None = None) -> Life:
+        label = f"{node}.{self.world.id_at(true, node)}"
+        self.world.ask(node, true, label, took, reason=reason)
+        named = self.world.nodes[node].clock(true)
+        life = Life(self.truth, "request", named, true, label=label, target="service/s")
+        well = took is not None and reason is None
+        life.judge(delivered=well, in_time=well and (took or 0) <= self.options.sla_ms * 1000)
+        if took is not None and reason is None:
+            life.step("answer", "whole", took)
+        return life
+
+
+def nonsense(good: Row) -> list[tuple[Row, str]]:
+    """Rows that break each of the rules, and what is said of them."""
+    missing = ("v", "kind", "node", "boot", "serial", "at", "share")
+    changes: list[tuple[dict[str, Any], str]] = [
+        *(({name: None}, f"{name}: missing") for name in missing),
+        ({"v": 0}, "v: not a version"),
+        ({"kind": "nonsense"}, "kind: unknown"),
+        ({"at": 5}, "at: before any id was given"),
+        ({"at": 1 << 62}, "at: beyond all ids"),
+        ({"kind": "stored", "message": -5}, "message: not an id"),
+        ({"share": 0.0}, "share: not above 0 up to 1"),
+        ({"share": 1.5}, "share: not above 0 up to 1"),
+        ({"share": math.nan}, "share: not above 0 up to 1"),
+        ({"kind": "lent", "group_name": "g"}, "message: missing"),
+        ({"kind": "answered"}, "label: missing"),
+        ({"kind": "lent", "message": 5}, "group_name: missing"),
+        ({"kind": "link_up"}, "peer: missing"),
+    ]
+    return [
+        ({**good, "serial": 1_000_000 + n, **change}, problem)
+        for n, (change, problem) in enumerate(changes)
+    ]

@@ -1,0 +1,129 @@
+"""The truth of a day, by the one right clock, as it is planned: never from what nodes tell.
+
+Each thing that is planned says of itself what is true of it, in the words of the tables: the keys
+are those of the tables' rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from tests.pipeline.traffic import MINUTE, hour
+
+Key = tuple[Any, ...]
+
+
+def minute(us: int) -> int:
+    return us - us % MINUTE
+
+
+class Truth:
+    """What the tables must say."""
+
+    def __init__(self) -> None:
+        # (hour, app, family, hop, role, window): each time, and how many messages it stands for.
+        self.latency: dict[Key, list[tuple[int, float]]] = defaultdict(list)
+        # (hour, app, family, window): messages, delivered, in_time, scaled
+        self.delivery: dict[Key, Counter[str]] = defaultdict(Counter)
+        # (hour, node, peer, window): handed, arrived, beats, ups, downs, down_us
+        self.links: dict[Key, Counter[str]] = defaultdict(Counter)
+        self.delays: dict[Key, list[int]] = defaultdict(list)
+        # (round trip, how far ahead the peer's clock is) of each beat
+        self.beats: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+        # (app, queue, window): what happened, by kind; `change` of how many wait or are worked on
+        self.queues: dict[Key, Counter[str]] = defaultdict(Counter)
+        self.ages: dict[Key, list[int]] = defaultdict(list)
+        # (app, edge, window): opened, closed, reconnects, and `cut` with the node that had them
+        self.sessions: dict[Key, Counter[str]] = defaultdict(Counter)
+        self.stays: dict[Key, list[int]] = defaultdict(list)
+        self.audit: list[dict[str, Any]] = []
+
+    def running(self, table: dict[Key, Counter[str]], *columns: str) -> Iterator[tuple[Key, int]]:
+        """The sum of columns from the day's begin to the end of each minute, for each place."""
+        sums: Counter[Key] = Counter()
+        for key in sorted(table):
+            sums[key[:-1]] += sum(table[key][name] for name in columns)
+            yield key, sums[key[:-1]]
+
+
+class Life:
+    """A message or a request, and what is true of it."""
+
+    def __init__(
+        self,
+        truth: Truth,
+        family: str,
+        named: int,
+        born: int,
+        *,
+        app: str = "a",
+        share: float = 1.0,
+        **about: Any,
+    ) -> None:
+        """`named` is when it got its id, by the clock of its node: that gives it its hour."""
+        self._truth = truth
+        self._family = family
+        self._hour = hour(named)
+        self._born = born
+        self._app = app
+        self._share = share
+        self._about = about
+        self.message: int = about.get("message", 0)
+        # When it left each node.
+        self.left: dict[str, int] = {}
+
+    def step(self, hop: str, role: str, us: int) -> None:
+        key = (self._hour, self._app, self._family, hop, role, minute(self._born))
+        self._truth.latency[key].append((us, 1 / self._share))
+
+    def judge(self, *, delivered: bool, in_time: bool | None = None) -> None:
+        """It was promised to somebody."""
+        key = (self._hour, self._app, self._family, minute(self._born))
+        self._truth.delivery[key] += Counter(
+            messages=1,
+            delivered=int(delivered),
+            in_time=int(delivered if in_time is None else in_time),
+        )
+        self._truth.delivery[key]["scaled"] += 1 / self._share  # type: ignore[assignment]
+
+    def hand(self, node: str, peer: str, delay: int | None) -> None:
+        """A node handed it to another, where it came after a while, or never."""
+        key = (self._hour, node, peer, minute(self._born))
+        self._truth.links[key]["handed"] += 1
+        if delay is not None:
+            self._truth.links[key]["arrived"] += 1
+            self._truth.delays[key].append(delay)
+
+    def arrive(self, node: str, peer: str, delay: int) -> None:
+        """It came once more than it was handed."""
+        key = (self._hour, node, peer, minute(self._born))
+        self._truth.links[key]["arrived"] += 1
+        self._truth.delays[key].append(delay)
+
+    def queue(self, true: int, what: str, change: int = 0, age: int | None = None) -> None:
+        key = (self._app, self._about["target"], minute(true))
+        self._truth.queues[key][what] += 1
+        self._truth.queues[key]["change"] += change
+        if age is not None:
+            self._truth.ages[key].append(age)
+
+    def verdict(self, verdict: str, reason: str, node: str, at: int, *, open: bool = False) -> None:
+        """The audit names it, and that it was last seen there and then."""
+        self._truth.audit.append(
+            {
+                "hour": "open" if open else self._hour,
+                "app": self._app,
+                "family": self._family,
+                "message": None,
+                "label": None,
+                "sender": "user/s",
+                **self._about,
+                "verdict": verdict,
+                "reason": reason,
+                "node": node,
+                "at": at,
+                "born": self._born,
+            }
+        )
