@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.events.schema import COLUMNS, KINDS, VERSION
-from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS
+from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS, TIME_MAX
 from chappe.pipeline.schema import EVENT, TABLES
 
 MINUTE_US = 60_000_000
@@ -29,6 +29,9 @@ QUEUE_KINDS = (
 MESSAGE_KINDS = (*QUEUE_KINDS, "sent", "published", "dropped", "asked", "answered")
 # Letters may be thrown away all together, as a number.
 _WITH_ID = tuple(kind for kind in QUEUE_KINDS if kind != "purged")
+# Ids are given from one time to another.
+_AT_MIN = EPOCH_MS * 1000
+_AT_MAX = (EPOCH_MS + TIME_MAX) * 1000
 # A smaller number at a label's end was no clock's.
 _NUMBER_MIN = 1 << 42
 
@@ -69,10 +72,11 @@ def once(rows: DataFrame) -> DataFrame:
 
 
 def quarantined(rows: DataFrame) -> DataFrame:
-    """The rows that make no sense, as JSON, by the hour of their file's time if they have one."""
+    """The rows that make no sense, as JSON, by the hour in which they were told if that is one."""
     bad = rows.where(fn.col("problem").isNotNull())
     row = fn.to_json(fn.struct(*EVENT.names)).alias("row")
-    hour = fn.coalesce("hour", fn.lit("none")).alias("hour")
+    told = fn.when(fn.col("at").between(_AT_MIN, _AT_MAX), hour_of(fn.col("at")))
+    hour = fn.coalesce(told, fn.lit("none")).alias("hour")
     return bad.select(hour, "problem", "file", row).select(*TABLES["quarantine"].names)
 
 
@@ -138,8 +142,8 @@ def _problem(closed: Closed) -> Column:
     rules += [
         (fn.col("v") < 1, "v: not a version"),
         ((fn.col("v") <= VERSION) & ~fn.col("kind").isin(*KINDS), "kind: unknown"),
-        (fn.col("at") < EPOCH_MS * 1000, "at: before any id was given"),
-        (fn.col("at") > (EPOCH_MS + (1 << 41)) * 1000, "at: beyond all ids"),
+        (fn.col("at") < _AT_MIN, "at: before any id was given"),
+        (fn.col("at") > _AT_MAX, "at: beyond all ids"),
         (fn.col("message") <= 0, "message: not an id"),
         (~fn.col("share").between(0.0, 1.0) | (fn.col("share") <= 0), "share: not above 0 up to 1"),
         (fn.col("kind").isin(*_WITH_ID) & fn.col("message").isNull(), "message: missing"),
