@@ -25,16 +25,21 @@ def stays(events: DataFrame) -> DataFrame:
 
 
 def turnover(events: DataFrame, options: Options) -> DataFrame:
-    """Comings and goings by minute; of events also those of the hour before, after which somebody
-    may be back."""
+    """Comings and goings by minute, of events with `shift`; of them also those of the hour before,
+    after which somebody may be back.
+
+    By the clock of all: who goes from a node whose clock is ahead and comes to another would seem
+    to have come first. Who was on a node that died came, as nobody told that it went.
+    """
     kind = fn.col("kind")
-    rows = events.where(kind.isin("session_opened", "session_closed"))
-    order = Window.partitionBy("app", "target").orderBy("at", "node", "boot", "serial")
-    left = fn.lag("kind").over(order) == "session_closed"
-    soon = fn.col("at") - fn.lag("at").over(order) <= options.reconnect_ms * 1000
-    rows = rows.withColumn("back", (kind == "session_opened") & left & soon).withColumn(
-        "window", window_of(fn.col("at"))
+    time = fn.col("at") + fn.col("shift")
+    rows = events.where(kind.isin("session_opened", "session_closed")).withColumns(
+        {"time": time, "window": window_of(time), "hour": hour_of(time)}
     )
+    order = Window.partitionBy("app", "target").orderBy("time", "node", "boot", "serial")
+    left = fn.lag("kind").over(order) == "session_closed"
+    soon = fn.col("time") - fn.lag("time").over(order) <= options.reconnect_ms * 1000
+    rows = rows.withColumn("back", (kind == "session_opened") & left & soon)
     summed = rows.groupBy(*_KEYS).agg(
         fn.sum((kind == "session_opened").cast("long")).alias("opened"),
         fn.sum((kind == "session_closed").cast("long")).alias("closed"),
