@@ -71,6 +71,8 @@ def traffic(node: NodeProcess) -> dict[str, list[int]]:
                 item.ack()
             else:
                 item.nack()
+        # Handing back is answered before what follows from it is durable.
+        until(lambda: list(ann.dead_letters("queue:jobs")), "one is dead")
         bob.provide("service:echo", lambda data: data)
         assert ann.request("service:echo", "hello") == "hello"
         ann.send("user:bob", "last")
@@ -246,5 +248,6 @@ def test_a_share_below_one_samples_messages_and_keeps_all_of_queues(tmp_path: Pa
         node.stop()
     found = count(rows(node.data / "events"))
     assert (found["stored"], found["lent"], found["acked"], found["died"]) == (3, 5, 2, 1)
-    assert found["sent"] == found["published"] == found["asked"] == found["answered"] == 0
+    assert (found["asked"], found["answered"]) == (1, 1)
+    assert found["sent"] == found["published"] == 0
     assert found["session_opened"] == 2

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chappe.errors import Overload, RequestError
-from chappe.events.record import APP, AT, REASON, N, Run, encode_chunk
+from chappe.events.record import APP, AT, REASON, Marks, N, Run, encode_chunk
 from chappe.events.schema import VERSION
 from chappe.events.slate import Slate
 
@@ -68,6 +68,10 @@ class EventLog:
         self._why_missed = ""
         self._alive_at = 0
         self._handle: Any = None
+        # Up to where the journals of queues are told of now, by broker; asked between the turns in
+        # which that is done. And what was said of it last.
+        self.positions: Callable[[], dict[str, int]] = dict
+        self.marks: Marks | None = None
         # Where what must be exact is put at once; None: nowhere.
         self.slate: Slate | None = None
         # All that were written down, and all that were not.
@@ -85,7 +89,14 @@ class EventLog:
             self._handle.cancel()
             self._handle = None
             self.add(("node_stopped", 1, {AT: self._wall_us()}, {}))
-            self._write()
+            self._write(mark=True)
+
+    def opening(self) -> list[bytes]:
+        """What a segment of the log begins with, so that its last one says all that a start asks
+        for."""
+        if self.marks is None:
+            return []
+        return [encode_chunk((VERSION, self._node, self.boot, self._serial, [], self.marks))]
 
     def add(self, run: Run) -> None:
         """Tell of events of one kind."""
@@ -119,9 +130,9 @@ class EventLog:
         if idle and 0 <= now - self._alive_at < ALIVE_S * 1_000_000:
             return
         self._alive_at = now
-        self._write(idle=idle, alive=True)
+        self._write(idle=idle, alive=True, mark=True)
 
-    def _write(self, *, idle: bool = False, alive: bool = False) -> None:
+    def _write(self, *, idle: bool = False, alive: bool = False, mark: bool = False) -> None:
         now = self._wall_us()
         for (app, error), count in self._refusals.items():
             shared = {AT: now, APP: app, REASON: str(error), N: count}
@@ -134,8 +145,11 @@ class EventLog:
             self._runs.append(("missed", 1, shared, {}))
         if alive:
             self._runs.append(("node_alive", 1, {AT: now}, {}))
+        if mark:
+            self.marks = now, self.positions()
         runs, self._runs, self._count = self._runs, [], 0
-        record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs))
+        marks = self.marks if mark else None
+        record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs, marks))
         arrived: Callable[[], None] | None = None
 
         def done(error: RequestError | None) -> None:

@@ -1,6 +1,6 @@
 """Records: what of the events is written to the log, many events at once.
 
-    chunk:  [version, node, boot, serial, [run, run, ..]]
+    chunk:  [version, node, boot, serial, [run, run, ..], [time, {broker: position}]]
     run:    [kind, count, {column: value for all}, {column: values, one for each}]
 
 A run is one or more events of one kind that happened together, such as a run of messages to one
@@ -9,6 +9,9 @@ schema. The events of a chunk are numbered from its serial on.
 
 Ids of messages that were given one after another are not told one by one: FOLLOWING stands for all
 of them, by the first.
+
+With each sign of life a chunk says up to where the journals of queues were told of, and when that
+was; others say nothing of it.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ SESSION, EDGE, GROUP, ATTEMPT, DUE, REASON, PEER, AHEAD, ROUND_TRIP, SHARE = map
     ),
 )
 
+# When, and by broker: all below that position of its journal is told.
+Marks = tuple[int, dict[str, int]]
+
 Run = tuple[str, int, dict[int, Any], dict[int, Sequence[Any]]]
 
 
@@ -49,6 +55,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     boot: int
     serial: int
     runs: list[tuple[str, int, dict[int, Any], dict[int, list[Any]]]]
+    marks: Marks | None = None
 
 
 encode_chunk = msgspec.msgpack.Encoder().encode

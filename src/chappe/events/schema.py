@@ -126,8 +126,8 @@ KINDS: dict[str, Kind] = {
         "a dead letter is gone for good; without an id, `n` of them", (*_QUEUED, "n", "reason")
     ),
     "recovered": Kind(
-        "a broker goes on with a durable queue that has `n` messages: after a start, or instead of "
-        "another node",
+        "a broker goes on with a durable queue, after a start or instead of another node; `n` wait "
+        "there, as the slowest group sees it",
         ("app", "target", "n"),
     ),
     "asked": Kind(

@@ -29,7 +29,7 @@ from chappe.log.options import JournalOptions
 from chappe.log.raw import check_raw
 from chappe.log.reading import Got, GotRaw, Reading
 from chappe.log.recovery import CLOSED, Recovery
-from chappe.log.segment import Damage, Segment, Segments, scan
+from chappe.log.segment import Damage, Segment, Segments, read_at, scan
 from chappe.log.writer import Piece, Writer
 
 log = structlog.get_logger()
@@ -299,6 +299,14 @@ class Journal:
                 yield part
             else:
                 self._damages.report(part)
+
+    def look(self, lsn: int) -> Batch | None:
+        """Read the batch at a position, blocking; None when there is none any more, or damage."""
+        segment = self._segments.find(lsn)
+        if segment is None:
+            return None
+        part = read_at(self._fs, self._segments.path(segment.base), segment.base, lsn)
+        return part if isinstance(part, Batch) else None
 
     def truncate(self, lsn: int) -> int:
         """Cut back to the last batch that ends at a position or before, blocking.

@@ -121,6 +121,7 @@ class Node:
             name=self.name,
             clock=self._clock,
             rng=SystemRandom(),
+            tail=self._recording.tail,
         )
         self._queue_metrics = QueueMetrics(self._application.queues)
         self._websocket = WebSocketEdge(
@@ -197,7 +198,7 @@ class Node:
         await self._http.start()
         self.hub.start()
         try:
-            await self._recording.open(self._queueing.copying)
+            await self._recording.open(self._queueing.copying, self._queueing.positions)
             await self._directory.load()
             self._queueing.prepare()
             await self.neighbourhood.start()

@@ -20,6 +20,7 @@ from chappe.cluster.cluster import Cluster
 from chappe.cluster.replicas import ReplicaPeers
 from chappe.endpoints.application import Application
 from chappe.errors import ClusterError, ConfigError, Forbidden, Overload, RequestError, StorageError
+from chappe.events.tail import Tail
 from chappe.hub.grant import EVERYTHING
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session
@@ -28,6 +29,7 @@ from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
 from chappe.node.copying import Copying
 from chappe.node.options import JOURNALS, NodeOptions
+from chappe.node.sequel import Sequel
 from chappe.queues.local import LocalStorage
 from chappe.queues.ops import REDIS
 from chappe.queues.replication.note import FILE as NOTE
@@ -73,8 +75,10 @@ class Queueing:
         name: str,
         clock: Clock,
         rng: Random,
+        tail: Tail,
     ) -> None:
         self._options = options
+        self._sequel = Sequel(tail, hub.recorder)
         self._hub = hub
         self._application = application
         self._cluster = cluster
@@ -213,6 +217,7 @@ class Queueing:
         queues = self._application.queues
         found = queues.durable[broker] = queues.broker(self._storages[broker], broker)
         found.start()
+        self._sequel.tell(broker, self._storages[broker], found)
         formerly = self._formerly if broker == self._name else ""
         self._application.definitions.announce(found, formerly)
         if found.queues:
@@ -220,6 +225,15 @@ class Queueing:
             log.info("queues.open", broker=broker, queues=len(found.queues), messages=held)
         if broker == self._name:
             self._placed.set()
+
+    def positions(self) -> dict[str, int]:
+        """Up to where the journal of each broker that is served here was told of."""
+        journals = {
+            name: self._storages[name].journal
+            for name in self._application.queues.durable
+            if name in self._storages
+        }
+        return {name: journal.committed for name, journal in journals.items()}
 
     def on_fenced(self, broker: str, reason: str) -> None:
         """Another node serves a broker's queues from now on, or nobody."""

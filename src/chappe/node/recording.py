@@ -12,7 +12,7 @@ At the end of a node all of it is, unless that takes too long; `chappe events se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,8 @@ from chappe.errors import ConfigError, Overload, RequestError
 from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
 from chappe.events.eventrecorder import EventRecorder
+from chappe.events.tail import Tail
+from chappe.log.batch import Batch
 from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
@@ -75,15 +77,17 @@ class Recording:
         self._since = 0.0
         self._busy = False
         self._events: EventLog | None = None
+        # What the life before said last.
+        self.tail = Tail()
         self.recorder = CountingRecorder()
         if wanted(options):
             self._events = EventLog(name, self, self._loop, clock.wall_us)
             share = options.share if options.share is not None else (1.0 if dev else _SHARE)
             self.recorder = EventRecorder(self._events, share, clock.wall_us)
 
-    async def open(self, copying: Copying) -> None:
-        """Go on with the log that is there; raises ConfigError, or StorageError when another
-        process has it."""
+    async def open(self, copying: Copying, positions: Callable[[], dict[str, int]]) -> None:
+        """Go on with the log that is there; `positions` says up to where the journals of queues
+        are told of. Raises ConfigError, or StorageError when another process has the log."""
         if self._events is None:
             return
         options = JournalOptions(
@@ -97,12 +101,13 @@ class Recording:
         disk = ThreadDisk(self._loop, "events")
         self._disks = (disk,)
         folder = self._folder / EVENT_LOGS / self._name
+        events, clock = self._events, self._clock
         journal = Journal(
-            OsFs(), disk, disk, str(folder), options, self._clock.wall_ms, self._loop, list
+            OsFs(), disk, disk, str(folder), options, clock.wall_ms, self._loop, events.opening
         )
         try:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            left = await asyncio.to_thread(_recover, journal)
+            left = await asyncio.to_thread(_recover, journal, self.tail)
         except OSError as error:
             raise ConfigError(f"events.folder: {error}") from None
         # Each life of a node begins a segment: the one before is whole then.
@@ -111,7 +116,9 @@ class Recording:
         copying.take_events(self._name, journal, self._folder)
         journal.trim(_ALL)
         self._journal, self._copying = journal, copying
-        self._begin_slate(self._events, folder)
+        # Until this life says more, what the one before said holds.
+        events.marks, events.positions = self.tail.marks, positions
+        self._begin_slate(events, folder)
         if left.records:
             journal.append(left.records, left.written)
 
@@ -172,6 +179,8 @@ class Recording:
 
 # Beyond the end of any journal.
 _ALL = 2**63
+# Makes an array of one record.
+_ONE = b"\x91"
 
 
 class _Left(NamedTuple):
@@ -186,10 +195,18 @@ class _Left(NamedTuple):
             remove(self.slates)
 
 
-def _recover(journal: Journal) -> _Left:
+def _followed(batches: Iterable[Batch], tail: Tail) -> Iterator[Batch]:
+    for batch in batches:
+        tail.take(batch.array)
+        yield batch
+
+
+def _recover(journal: Journal, tail: Tail) -> _Left:
     """What is there is not folded into anything: only its end has to be found, and what lacks."""
     slates = left_slates(Path(journal.folder))
-    left = _Left(slates, lacking(slates, journal.recover()))
+    left = _Left(slates, lacking(slates, _followed(journal.recover(), tail)))
+    for record in left.records:
+        tail.take(_ONE + record)
     if not left.records:
         remove(slates)
     return left

@@ -9,7 +9,7 @@ only; of older ones it reads the index, which was written when they were sealed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from chappe.queues.snapshot import copy_of, snapshot_of
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Committed, Found, Key
 from chappe.queues.trimming import Trimming
+from chappe.queues.untold import Retelling, Untold
 
 # What lets messages go, or lets somebody take them: a full journal has room for that.
 _FREEING = (Done, Tried, Registered, Unregistered)
@@ -86,6 +87,11 @@ class LocalStorage:
         self._trimming = Trimming(journal, self._catalog, self._follow, self.read)
         self._catalog.recover(journal)
         self._trimming.opened_at = journal.end
+
+    def untold(self, lsn: int, until_ms: int) -> Iterator[Untold]:
+        """What was written from a position on, up to that time, of which nobody may have been
+        told; blocking. Raises OSError and StorageError."""
+        return Retelling(self._journal, self._catalog).since(lsn, until_ms)
 
     def snapshot(self) -> list[bytes]:
         """All queues, as the first records of a segment."""
