@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.servers import (
     dns_server,
@@ -49,7 +51,17 @@ class Telling:
 
 # The folders whose files take longest. A worker of a parallel run takes a file at a time, and the
 # others would wait for one that began last.
-SLOW_FIRST = ("benchmarks", "faults", "simulation", "cli", "contract", "cluster", "edge", "queues")
+SLOW_FIRST = (
+    "pipeline",
+    "benchmarks",
+    "faults",
+    "simulation",
+    "cli",
+    "contract",
+    "cluster",
+    "edge",
+    "queues",
+)
 
 
 @pytest.hookimpl(trylast=True)
@@ -58,6 +70,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {folder: at for at, folder in enumerate(SLOW_FIRST)}
     tests = Path(__file__).parent
     items.sort(key=lambda item: rank.get(item.path.relative_to(tests).parts[0], len(rank)))
+
+
+class Shared(LoadFileScheduling):
+    """Gives a worker of a parallel run a file at a time, and one of them all that share a session
+    of Spark: each worker would start another."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = "tests/pipeline/"
+        return folder if nodeid.startswith(folder) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shared | None:
+    return Shared(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

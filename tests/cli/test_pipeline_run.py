@@ -6,39 +6,32 @@ started from the package that pip installs.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
-import socket
+import shutil
+import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
-from chappe.pipeline.schema import TABLES
+from chappe.pipeline.making import Making
 from chappe.pipeline.table import read
-from tests.cli.process import CHAPPE, environment, started
+from tests.cli.process import CHAPPE
+from tests.cli.process import environment as environment_of_ours
+from tests.pipeline import sparks
 from tests.pipeline.traffic import DAY, MINUTE, SECOND, Node, World, save
 from tests.processes import kill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-HOME = Path(pyspark.__file__).parent
 RUN_S = 600
 MESSAGES, JOBS = 40, 20
-GOLD = ("latency", "delivery", "links", "queues", "sessions", "audit", "paths")
-
-
-def be_patient() -> None:
-    """Have no limit but those of what is started here: Spark is slow to start, and slower where
-    others work."""
-    faulthandler.cancel_dump_traceback_later()
+LOCAL = ("--master", "local[2]")
 
 
 @pytest.fixture(scope="module")
@@ -66,39 +59,61 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folders[0], folders[1]
 
 
-def run(events: tuple[Path, ...], tables: Path, *where: str) -> subprocess.CompletedProcess[str]:
-    """Run the pipeline to its end."""
-    be_patient()
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return environment_of_ours() | sparks.environment(tmp_path_factory.mktemp("spark"))
+
+
+def words(events: tuple[Path, ...], tables: Path, *more: str) -> list[str]:
     folders = [word for folder in events for word in ("--events", str(folder))]
-    return subprocess.run(
-        [CHAPPE, "pipeline", "run", *folders, "--tables", str(tables), "--memory", "1g", *where],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
+    return [CHAPPE, "pipeline", "run", *folders, "--tables", str(tables), "--memory", "1g", *more]
 
 
-def rows(tables: Path) -> dict[str, list[Any]]:
-    """What the gold tables hold, in an order of its own."""
-    found = {}
-    for name in GOLD:
-        columns = [field.name for field in TABLES[name]]
-        lines = read(tables, name, columns=columns).to_pylist()
-        found[name] = sorted(json.dumps(line, sort_keys=True) for line in lines)
-    return found
+class Runs:
+    """Runs the pipeline to its end."""
+
+    def __init__(self, events: tuple[Path, ...], environment: dict[str, str]) -> None:
+        self._events = events
+        self._environment = environment
+
+    def __call__(self, tables: Path, *more: str) -> subprocess.CompletedProcess[str]:
+        sparks.be_patient()
+        done = subprocess.run(
+            words(self._events, tables, *more),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
 
 
 @pytest.fixture(scope="module")
-def here(
-    events: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, Any]]:
+def run(events: tuple[Path, Path], environment: dict[str, str]) -> Runs:
+    return Runs(events, environment)
+
+
+def content(tables: Path) -> dict[str, list[str]]:
+    """What every table holds, in an order of its own."""
+    return {
+        name: sorted(json.dumps(line, sort_keys=True) for line in read(tables, name).to_pylist())
+        for name in Making.ORDER
+    }
+
+
+def assert_same(tables: Path, others: Path) -> None:
+    found, wanted = content(tables), content(others)
+    for name in Making.ORDER:
+        assert found[name] == wanted[name], name
+
+
+@pytest.fixture(scope="module")
+def here(run: Runs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The tables that Spark makes on this machine, and what was told of the run."""
     tables = tmp_path_factory.mktemp("tables")
-    done = run(events, tables, "--master", "local[2]", "--json")
-    assert done.returncode == 0, done.stderr
-    return tables, json.loads(done.stdout)
+    return tables, json.loads(run(tables, *LOCAL, "--json").stdout)
 
 
 def test_a_run_says_what_it_did(here: tuple[Path, dict[str, Any]]) -> None:
@@ -114,146 +129,139 @@ def test_a_run_says_what_it_did(here: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_a_second_run_takes_nothing_and_a_person_is_told_so(
-    here: tuple[Path, dict[str, Any]], events: tuple[Path, Path]
+    here: tuple[Path, dict[str, Any]], run: Runs
 ) -> None:
     tables, _told = here
-    before = rows(tables)
-    done = run(events, tables, "--master", "local[2]")
-    assert done.returncode == 0, done.stderr
+    before = content(tables)
+    done = run(tables, *LOCAL)
     assert "nothing new" in done.stdout
-    assert "start of Spark" in done.stderr
-    assert rows(tables) == before
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-def spark_process(stack: ExitStack, folder: Path, *command: str | Path) -> subprocess.Popen[bytes]:
-    """A process of Spark's that ends with the stack."""
-    settings = {
-        "SPARK_HOME": str(HOME),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    with (folder / "spark.log").open("ab") as log:
-        process = subprocess.Popen(
-            list(map(str, command)),
-            env=os.environ | settings,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-        )
-    stack.callback(kill, process)
-    return process
-
-
-def wait_until_said(folder: Path, word: str, times: int = 1, limit_s: float = 240) -> None:
-    """Wait until what Spark logs holds a word so many times."""
-    deadline = time.monotonic() + limit_s
-    log = folder / "spark.log"
-    while log.read_text().count(word) < times:
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.2)  # a log file gives no sign when it grows
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster: a master and two workers."""
-    url = f"spark://127.0.0.1:{free_port()}"
-    launch = HOME / "bin" / "spark-class"
-    port = url.rpartition(":")[2]
-    with ExitStack() as stack:
-        master = "org.apache.spark.deploy.master.Master"
-        at = ("--host", "127.0.0.1")
-        spark_process(stack, tmp_path, launch, master, *at, "--port", port, "--webui-port", "0")
-        wait_until_said(tmp_path, "I have been elected leader")
-        worker = "org.apache.spark.deploy.worker.Worker"
-        size = ("--cores", "1", "--memory", "1g", "--webui-port", "0")
-        for n in ("1", "2"):
-            work = ("--work-dir", str(tmp_path / f"work-{n}"))
-            spark_process(stack, tmp_path, launch, worker, *at, *size, *work, url)
-        wait_until_said(tmp_path, "Successfully registered with master", times=2)
-        yield url
+    assert "start of Spark" not in done.stderr
+    assert content(tables) == before
 
 
 def test_a_cluster_makes_the_same_tables(
-    cluster: str,
-    events: tuple[Path, Path],
-    here: tuple[Path, dict[str, Any]],
-    tmp_path: Path,
+    run: Runs, here: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    tables = tmp_path / "tables"
-    done = run(events, tables, "--master", cluster, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["events"] == here[1]["events"]
-    assert rows(tables) == rows(here[0])
+    with sparks.cluster(tmp_path) as url:
+        told = json.loads(run(tmp_path / "tables", "--master", url, "--json").stdout)
+    assert told["events"] == here[1]["events"]
+    assert_same(tmp_path / "tables", here[0])
     # Both workers had a part in it.
     assert all(list((tmp_path / f"work-{n}").glob("app-*/*")) for n in (1, 2))
 
 
-@pytest.fixture
-def connect(tmp_path: Path) -> Iterator[str]:
-    """A server of Spark Connect."""
-    port = free_port()
-    with ExitStack() as stack:
-        spark_process(
-            stack,
-            tmp_path,
-            HOME / "bin" / "spark-submit",
-            "--master",
-            "local[2]",
-            "--driver-memory",
-            "1g",
-            "--class",
-            "org.apache.spark.sql.connect.service.SparkConnectServer",
-            "--conf",
-            f"spark.connect.grpc.binding.port={port}",
-            "--conf",
-            "spark.connect.grpc.binding.address=127.0.0.1",
-            "--conf",
-            "spark.ui.enabled=false",
-            "spark-internal",
-        )
-        wait_until_said(tmp_path, "Spark Connect server started")
-        yield f"sc://127.0.0.1:{port}"
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with sparks.connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
 
 
 def test_a_server_of_connect_makes_the_same_tables(
-    connect: str,
+    connect: str, run: Runs, here: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    told = json.loads(run(tmp_path / "tables", "--remote", connect, "--json").stdout)
+    assert told["events"] == here[1]["events"]
+    assert_same(tmp_path / "tables", here[0])
+
+
+class Stream:
+    """A stream in a process of its own, over a folder that files come into."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    def wait_until_told(self, stage: str, times: int = 1) -> None:
+        """Wait until it has told of the end of a stage so many times."""
+        self._wait(lambda: self.told().count(f"s  {stage}\n") >= times)
+
+    def told(self) -> str:
+        """What it wrote to standard error."""
+        return self._log.read_text()
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + RUN_S
+        while not ready():
+            assert self.process.poll() is None, self.told()
+            assert time.monotonic() < deadline, self.told()
+            time.sleep(0.05)  # a log file gives no sign when it grows
+
+
+@pytest.fixture
+def streaming(tmp_path: Path, environment: dict[str, str]) -> Callable[..., Any]:
+    @contextmanager
+    def start(*where: str) -> Iterator[Stream]:
+        """Look for files below `events` every second, in a session like that of a terminal."""
+        sparks.be_patient()
+        log = tmp_path / "log"
+        folder = tmp_path / "events"
+        folder.mkdir(exist_ok=True)
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                words((folder,), tmp_path / "tables", "--stream", "--every", "1", *where),
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            yield Stream(process, log)
+        finally:
+            kill(process)
+
+    return start
+
+
+def bring(source: Path, folder: Path) -> None:
+    """Let files come as nodes write them: whole at once."""
+    for file in source.rglob("*.parquet"):
+        place = folder / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        aside = place.with_name(f".{place.name}")
+        shutil.copyfile(file, aside)
+        aside.replace(place)
+
+
+def interrupt(stream: Stream) -> int:
+    """Ctrl-C: all processes of a terminal hear of it; how the command ended."""
+    os.killpg(stream.process.pid, signal.SIGINT)
+    return stream.process.wait(60)
+
+
+def test_a_stream_that_is_killed_goes_on_and_makes_the_same_tables(
+    streaming: Callable[..., Any],
     events: tuple[Path, Path],
     here: tuple[Path, dict[str, Any]],
     tmp_path: Path,
 ) -> None:
-    tables = tmp_path / "tables"
-    done = run(events, tables, "--remote", connect, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["events"] == here[1]["events"]
-    assert rows(tables) == rows(here[0])
+    bring(events[0], tmp_path / "events")
+    with streaming(*LOCAL) as stream:
+        # Between the commits of two tables; `kill -9` follows.
+        stream.wait_until_told("latency")
+    assert read(tmp_path / "tables", "latency").num_rows
+    with streaming(*LOCAL) as stream:
+        stream.wait_until_told("audit")
+        assert "s  latency\n" not in stream.told()
+        bring(events[1], tmp_path / "events")
+        stream.wait_until_told("audit", 2)
+        assert interrupt(stream) == 130
+        assert "Traceback" not in stream.told()
+    assert_same(tmp_path / "tables", here[0])
 
 
-def test_a_stream_makes_the_same_tables_and_goes_on_with_what_comes(
-    events: tuple[Path, Path], here: tuple[Path, dict[str, Any]], tmp_path: Path
+def test_a_stream_over_connect_makes_the_same_tables_and_ends_with_its_client(
+    connect: str,
+    streaming: Callable[..., Any],
+    events: tuple[Path, Path],
+    here: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
 ) -> None:
-    be_patient()
-    folder, tables, log = tmp_path / "events", tmp_path / "tables", tmp_path / "log"
-    folder.mkdir()
-    words = ("--events", str(folder), "--tables", str(tables), "--master", "local[2]")
-    with started("pipeline", "run", *words, "--memory", "1g", "--stream", "--every", "1", log=log):
-        for n, source in enumerate(events, start=1):
-            for file in source.rglob("*.parquet"):
-                place = folder / file.relative_to(source)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                # Whole at once, as nodes do it.
-                aside = place.with_name(f".{place.name}")
-                aside.write_bytes(file.read_bytes())
-                aside.replace(place)
-            deadline = time.monotonic() + RUN_S
-            while log.read_text().count("audit") < n:
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.2)  # a log file gives no sign when it grows
-    assert rows(tables) == rows(here[0])
+    bring(events[0], tmp_path / "events")
+    with streaming("--remote", connect) as stream:
+        stream.wait_until_told("batch 0")
+        bring(events[1], tmp_path / "events")
+        stream.wait_until_told("batch 1")
+        assert interrupt(stream) == 130
+        assert "Traceback" not in stream.told()
+    assert_same(tmp_path / "tables", here[0])

@@ -144,7 +144,6 @@ def test_an_address_that_is_none_is_named(url: str) -> None:
         (["--events", "none"], "--events"),
         (["--events", ".", "--once"], "--once"),
         (["--events", ".", "--every", "0"], "--every"),
-        (["--events", ".", "--stream", "--remote", "sc://x"], "--stream: not over Spark Connect"),
         (["--events", ".", "--sla-ms", "0"], "sla_ms"),
         (["--events", ".", "--tables", "/dev/null/x"], "--tables"),
     ],

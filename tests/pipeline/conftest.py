@@ -11,24 +11,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chappe.pipeline.job import run
+from tests.pipeline import sparks
 from tests.pipeline.day import Day
 from tests.pipeline.traffic import save
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    """The one session; its Java ends with this process."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        # A few thousand rows: to compile a query takes longer than to interpret it.
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.adaptive.enabled", "false")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
+    for name, value in sparks.SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

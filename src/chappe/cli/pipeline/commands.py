@@ -81,8 +81,6 @@ def run(
         from chappe.pipeline.stream import stream as stream_jobs  # noqa: PLC0415
     if once and not stream:
         raise ConfigError("--once: only with --stream; without it a run ends by itself")
-    if stream and remote:
-        raise ConfigError("--stream: not over Spark Connect; run it where Spark's driver is")
     if every <= 0:
         raise ConfigError(f"--every: {every} is not above 0")
     place = SessionOptions(master=master, remote=remote, memory=memory)

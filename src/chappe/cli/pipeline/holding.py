@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chappe.errors import ChappeError, ConfigError
+from chappe.pipeline.tether import held
 
 
 @contextmanager
@@ -26,4 +27,7 @@ def holding(tables: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ChappeError(f"{tables}: another command is at work on these tables") from None
+        # A stream of a server of Spark Connect may be in its last batch when its client is gone.
+        with held(tables):
+            pass
         yield
