@@ -10,7 +10,6 @@ from rich.console import Console
 
 from chappe.cli.options import Json, console, print_json
 from chappe.cli.pipeline.extra import Tables, check_tables, extra
-from chappe.cli.trace_tree import tree_of
 from chappe.errors import ChappeError
 from chappe.ids import snowflake_ms
 
@@ -34,6 +33,8 @@ def trace(
     if as_json:
         print_json({"ok": True, "paths": paths, "audit": verdicts})
         return
+    with extra():
+        from chappe.pipeline.tree import tree_of  # noqa: PLC0415, with what it is made of
     # Lines are broken for eyes only: who reads a pipe wants a hop on one line.
     wide = console if console.is_terminal else Console(emoji=False, width=_PIPE_COLUMNS)
     for path in paths:

@@ -2,44 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from chappe.pipeline.report.chart import Section, colours, grid, largest, line, plot, safe, shares
+from chappe.pipeline.report.chart import (
+    Drawing,
+    Section,
+    colours,
+    largest,
+    lines,
+    plot,
+    safe,
+    shares,
+    told_ms,
+)
 from chappe.pipeline.report.span import Span
 
+# Words fit into the cells of a matrix of so many nodes; of more there are colours.
+_WORDS_MAX: Final = 6
+# Nodes in the matrix; of more, those with the most to carry.
+_NODES_MAX: Final = 60
+_PLOTS: Final = {
+    "delay: 99 of 100 took no longer than": ("delay_p99_max", " ms", 1e3),
+    "shortest round trip of a beat": ("round_trip_min", " ms", 1e3),
+    "the other's clock is ahead by": ("ahead_last", " ms", 1e3),
+    "down": ("down_us_sum", " s", 1e6),
+}
 
-def section(table: pa.Table) -> Section:
+
+def section(table: pa.Table, span: Span) -> Section:
     """The section of links."""
-    about = (
-        "What each node handed to each other one, and how much of it arrived there; how long that "
-        "took, by clocks corrected with what the links' own beats say of them."
+    made = Section(
+        "Links",
+        "What each node handed to each other one, how much of it arrived there, and how long that "
+        "took, by clocks corrected with what the links' own beats say of them.",
+        "There were no links: a node that is alone has none.",
     )
-    if not table.num_rows:
-        return Section("Links", about)
-    span = Span.of(table)
-    return Section("Links", about, [_matrix(table), _over_time(table, span)])
+    if table.num_rows:
+        made.drawings.append(_matrix(table))
+        made.drawings.extend(_over_time(table, span))
+    return made
 
 
-def _matrix(table: pa.Table) -> go.Figure:
+def _matrix(table: pa.Table) -> Drawing:
     """Every pair at a glance: from, to, and how much arrived."""
     pairs = (
         table.group_by(["node", "peer"])
-        .aggregate([("handed", "sum"), ("arrived", "sum"), ("downs", "sum"), ("down_us", "sum")])
+        .aggregate(
+            [
+                ("handed", "sum"),
+                ("arrived", "sum"),
+                ("downs", "sum"),
+                ("down_us", "sum"),
+                ("delay_p99", "max"),
+            ]
+        )
         .to_pylist()
     )
-    nodes = sorted({row["node"] for row in pairs} | {row["peer"] for row in pairs})
+    weights: dict[str, float] = {}
+    for row in pairs:
+        for end in (row["node"], row["peer"]):
+            weights[end] = weights.get(end, 0) + (row["handed_sum"] or 0)
+    nodes = sorted(sorted(weights, key=lambda node: (-weights[node], node))[:_NODES_MAX])
     found = {(row["node"], row["peer"]): row for row in pairs}
-    figure = plot("Arrived, of what was handed over", height=120 + 40 * len(nodes))
+    figure = plot(height=90 + (58 if len(nodes) <= _WORDS_MAX else 22) * len(nodes))
     figure.add_trace(
         go.Heatmap(
             x=[safe(f"to {peer}") for peer in nodes],
-            y=[safe(node) for node in nodes],
+            y=[safe(f"from {node}") for node in nodes],
             z=[[_success(found.get((node, peer))) for peer in nodes] for node in nodes],
             text=[[_told(found.get((node, peer))) for peer in nodes] for node in nodes],
-            texttemplate="%{text}",
+            texttemplate="%{text}" if len(nodes) <= _WORDS_MAX else None,
+            textfont={"color": "#1d2733"},
             hovertemplate="%{y} %{x}<br>%{text}<extra></extra>",
             # Nothing but almost all is good enough for a link.
             zmin=99,
@@ -51,26 +87,31 @@ def _matrix(table: pa.Table) -> go.Figure:
         )
     )
     figure.update_layout(hovermode="closest")
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    return figure
+    figure.update_xaxes(side="top", showgrid=False, type="category")
+    figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
+    return Drawing("arrived, of what was handed over", figure, wide=True)
 
 
 def _success(row: dict[str, Any] | None) -> float | None:
+    """In per cent; a pair that handed nothing over has failed at nothing."""
     return None if row is None else shares(row["arrived_sum"] or 0, row["handed_sum"] or 0)
 
 
 def _told(row: dict[str, Any] | None) -> str:
-    success = _success(row)
     if row is None:
         return ""
+    success = _success(row)
     told = "nothing handed over" if success is None else f"{success:.4g} % of {row['handed_sum']:,}"
+    if row["delay_p99_max"] is not None:
+        told += f"<br>p99 {told_ms(row['delay_p99_max'] / 1000)}"
     downs = row["downs_sum"] or 0
-    return told + (
-        f"<br>down {downs} times, {(row['down_us_sum'] or 0) / 1e6:,.1f} s" if downs else ""
-    )
+    if downs:
+        times = "once" if downs == 1 else f"{downs} times"
+        told += f"<br>down {times}, {told_ms((row['down_us_sum'] or 0) / 1000)}"
+    return told
 
 
-def _over_time(table: pa.Table, span: Span) -> go.Figure:
+def _over_time(table: pa.Table, span: Span) -> list[Drawing]:
     rows: list[dict[str, Any]] = (
         span.stepped(table.sort_by("window"))
         .group_by(["node", "peer", "step"], use_threads=False)
@@ -86,26 +127,23 @@ def _over_time(table: pa.Table, span: Span) -> go.Figure:
         .to_pylist()
     )
     weights: dict[str, float] = {}
+    by_name: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
-        row["name"] = f"{row['node']} > {row['peer']}"
-        weights[row["name"]] = weights.get(row["name"], 0) + (row["handed_sum"] or 0)
-    shown = largest(weights)
-    plots = {
-        "delay, 99 of 100": ("delay_p99_max", " ms", 1e3),
-        "least round trip of a beat": ("round_trip_min", " ms", 1e3),
-        "the other's clock is ahead by": ("ahead_last", " ms", 1e3),
-        "down": ("down_us_sum", " s", 1e6),
-    }
-    figure = grid(list(plots), height=240)
+        name = f"{row['node']} → {row['peer']}"
+        weights[name] = weights.get(name, 0) + (row["handed_sum"] or 0)
+        by_name.setdefault(name, {})[row["step"]] = row
     # A line for each pair; of more pairs than can be told apart, those with the most to carry.
-    names = [name for name, kept in shown.items() if kept == name]
+    names = [name for name, kept in largest(weights).items() if kept == name]
     looks = colours(names)
-    for place, (column, suffix, unit) in enumerate(plots.values()):
-        where = {"row": place // 2 + 1, "col": place % 2 + 1}
-        for name in names:
-            at = {row["step"]: row[column] for row in rows if row["name"] == name}
-            ys = [None if at.get(step) is None else at[step] / unit for step in span.steps]
-            trace = line(span.times, ys, name, looks[name], showlegend=place == 0)
-            figure.add_trace(trace, **where)
-        figure.update_yaxes(ticksuffix=suffix, **where)
-    return figure
+    made = []
+    for title, (column, suffix, unit) in _PLOTS.items():
+        series = {name: _scaled(by_name[name], span, column, unit) for name in names}
+        made.append(lines(title, span, series, looks, ticksuffix=suffix, hoverformat=".3~f"))
+    return made
+
+
+def _scaled(
+    at: dict[int, dict[str, Any]], span: Span, column: str, unit: float
+) -> list[float | None]:
+    known = [at.get(step, {}).get(column) for step in span.steps]
+    return [None if value is None else value / unit for value in known]

@@ -11,24 +11,19 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
-from chappe.pipeline.report import audit, delivery, latency, links, queues, sessions
-from chappe.pipeline.report.chart import Section, shares
+from chappe.pipeline.report import audit, delivery, latency, links, queues, sessions, ways
+from chappe.pipeline.report.chart import Drawing, Section, shares, told_ms
 from chappe.pipeline.report.sketches import Sketch, sketches
 from chappe.pipeline.report.span import Span
-from chappe.pipeline.report.style import STYLE
+from chappe.pipeline.report.theme import SCRIPT, STYLE
 from chappe.pipeline.table import read
 
-_SECTIONS: Final = {
-    "delivery": delivery.section,
-    "latency": latency.section,
-    "queues": queues.section,
-    "sessions": sessions.section,
-    "links": links.section,
-    "audit": audit.section,
-}
-_NOTHING: Final = '<p class="nothing">Nothing of this was recorded.</p>'
+_GOLD: Final = ("delivery", "latency", "links", "queues", "sessions", "audit")
+# Reasons to put a row aside that are listed; the table has all.
+_PROBLEMS_MAX: Final = 50
 # The page carries all that it needs, and a browser is told to fetch nothing.
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -40,8 +35,7 @@ def write(tables: Path, out: Path) -> int:
 
     Returns how many bytes it has. Raises OSError.
     """
-    found = {name: read(tables, name) for name in _SECTIONS}
-    page = "".join(_page(found, read(tables, "quarantine", columns=["problem"]))).encode()
+    page = "".join(_page(tables)).encode()
     aside = out.with_name(out.name + ".part")
     try:
         with aside.open("wb") as file:
@@ -54,9 +48,12 @@ def write(tables: Path, out: Path) -> int:
     return len(page)
 
 
-def _page(found: dict[str, pa.Table], aside: pa.Table) -> Iterator[str]:
-    sections = {name: make(found[name]) for name, make in _SECTIONS.items()}
-    span = Span.of(*(found[name] for name in _SECTIONS if name != "audit"))
+def _page(tables: Path) -> Iterator[str]:
+    found = {name: read(tables, name) for name in _GOLD}
+    problems = read(tables, "quarantine", columns=["problem"])
+    # One span for all, so that plots below each other are of the same time.
+    span = Span.of(*(found[name] for name in _GOLD[:-1]), audit.births(found["audit"]))
+    sections = _sections(tables, found, problems, span)
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -66,33 +63,79 @@ def _page(found: dict[str, pa.Table], aside: pa.Table) -> Iterator[str]:
     for name, section in sections.items():
         yield f'<a href="#{name}">{escape(section.title)}</a>'
     yield '</nav></header><main><div class="tiles">'
-    for value, words, looks in _tiles(found, aside.num_rows):
+    for value, words, looks in _tiles(found, span, problems.num_rows):
         yield f'<div class="tile {looks}"><b>{escape(value)}</b><span>{escape(words)}</span></div>'
     yield "</div>"
     for name, section in sections.items():
         yield from _section(name, section)
-    yield "</main></body></html>\n"
+    yield "</main><footer>All times are UTC, by clocks that were corrected.</footer>"
+    yield f"<script>{SCRIPT}</script></body></html>\n"
+
+
+def _sections(
+    tables: Path, found: dict[str, pa.Table], problems: pa.Table, span: Span
+) -> dict[str, Section]:
+    made = {
+        "delivery": delivery.section(found["delivery"], span),
+        "latency": latency.section(found["latency"], span),
+        "messages": ways.section(tables, found["audit"]),
+        "links": links.section(found["links"], span),
+        "queues": queues.section(found["queues"], span),
+        "sessions": sessions.section(found["sessions"], span),
+        "audit": audit.section(found["audit"], span),
+    }
+    if problems.num_rows:
+        made["aside"] = _aside(problems)
+    return made
+
+
+def _aside(problems: pa.Table) -> Section:
+    """What nodes told that makes no sense, by what is wrong with it."""
+    counted = problems.group_by("problem").aggregate([([], "count_all")])
+    ranked = counted.sort_by([("count_all", "descending"), ("problem", "ascending")])
+    rows = [
+        (row["problem"] or "", f"{row['count_all']:,}")
+        for row in ranked.slice(0, _PROBLEMS_MAX).to_pylist()
+    ]
+    about = "Rows that made no sense, and are in no other table: `quarantine` has them whole."
+    return Section("Put aside", about, "", rows=[("what is wrong", "rows"), *rows])
 
 
 def _section(name: str, section: Section) -> Iterator[str]:
     yield f'<section id="{name}"><h2>{escape(section.title)}</h2><p>{escape(section.about)}</p>'
-    if not section.figures:
-        yield _NOTHING
-    for n, figure in enumerate(section.figures):
-        yield figure.to_html(
-            full_html=False,
-            include_plotlyjs=False,
-            div_id=f"{name}-{n}",
-            config={"displaylogo": False, "responsive": True},
-        )
+    if not (section.drawings or section.rows or section.texts):
+        yield f'<p class="nothing">{escape(section.nothing)}</p>'
+    if section.drawings:
+        yield '<div class="plots">'
+        for n, drawing in enumerate(section.drawings):
+            yield from _drawn(f"{name}-{n}", drawing)
+        yield "</div>"
     if section.rows:
         yield from _listed(section.rows)
+    for n, (title, text) in enumerate(section.texts):
+        opened = " open" if n == 0 else ""
+        yield f"<details{opened}><summary>{escape(title)}</summary>"
+        yield f"<pre>{escape(text)}</pre></details>"
     yield "</section>"
+
+
+def _drawn(place: str, drawing: Drawing) -> Iterator[str]:
+    """The place of a figure, and beside it what the script of the page draws there."""
+    figure = drawing.figure.to_plotly_json()
+    # What all figures share is the page's: a template would be in each of them.
+    figure["layout"].pop("template", None)
+    whole = to_json_plotly({"data": figure["data"], "layout": figure["layout"]})
+    # Nothing in a text ends the element that it is in.
+    text = whole.replace("<", "\\u003c").replace(">", "\\u003e")
+    height = figure["layout"]["height"]
+    yield f"<div{' class=wide' if drawing.wide else ''}><h3>{escape(drawing.title)}</h3>"
+    yield f'<div id="{place}" class="plot" style="height:{height}px"></div>'
+    yield f'<script type="application/json">{text}</script></div>'
 
 
 def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     heads, *lines = rows
-    yield '<div class="wide"><table><thead><tr>'
+    yield '<div class="scroll"><table><thead><tr>'
     yield from (f"<th>{escape(head)}</th>" for head in heads)
     yield "</tr></thead><tbody>"
     for line in lines:
@@ -100,7 +143,7 @@ def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _tiles(found: dict[str, pa.Table], aside: int) -> Iterator[tuple[str, str, str]]:
+def _tiles(found: dict[str, pa.Table], span: Span, aside: int) -> Iterator[tuple[str, str, str]]:
     """Figures at a glance: value, words, and how it looks."""
     everything = found["delivery"]
     # What a queue holds back may be meant to wait: it has figures of its own.
@@ -113,13 +156,12 @@ def _tiles(found: dict[str, pa.Table], aside: int) -> Iterator[tuple[str, str, s
     yield told, "arrived in time", _looks(share)
     delivery_of = sketches(found["latency"], ["hop"]).get(("delivery",), Sketch([], []))
     for words, at in (("median delivery", 0.5), ("99 of 100 within", 0.99)):
-        took_ms = delivery_of.percentile_ms(at)
-        yield ("none" if took_ms is None else f"{took_ms:.3g} ms"), words, ""
+        yield told_ms(delivery_of.percentile_ms(at)), words, ""
     for verdict, count in audit.counts(found["audit"]).items():
         yield f"{count:,}", verdict, "bad" if count and verdict == "lost" else "doubt" * bool(count)
     dead = _sum(found["queues"], "died")
     yield f"{dead:,.0f}", "dead letters", "doubt" * bool(dead)
-    yield f"{_peak(found['sessions']):,.0f}", "sessions at most", ""
+    yield f"{_peak(found['sessions'], span):,.0f}", "sessions at most", ""
     if aside:
         yield f"{aside:,}", "rows made no sense", "doubt"
 
@@ -128,10 +170,10 @@ def _sum(table: pa.Table, column: str) -> float:
     return float(pc.sum(table[column]).as_py() or 0)
 
 
-def _peak(table: pa.Table) -> float:
+def _peak(table: pa.Table, span: Span) -> float:
     if not table.num_rows:
         return 0
-    by_edge: Iterable[list[float]] = sessions.online(table, Span.of(table)).values()
+    by_edge: Iterable[list[float]] = sessions.online(table, span).values()
     return max(map(sum, zip(*by_edge, strict=True)), default=0.0)
 
 

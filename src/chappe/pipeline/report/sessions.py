@@ -4,23 +4,52 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import plotly.graph_objects as go
 import pyarrow as pa
 
-from chappe.pipeline.report.chart import Section, colours, grid, line, safe
+from chappe.pipeline.report.chart import Section, colours, rates, timed_lines
 from chappe.pipeline.report.span import Span
 
-_PLOTS: Final = ("online", "opened a minute", "closed a minute", "came back within a minute")
+_COUNTED: Final = {
+    "opened": "opened a minute",
+    "closed": "closed a minute",
+    "reconnects": "came back within a minute, a minute",
+}
+_DURATIONS: Final = {"duration_p50": "p50", "duration_p99": "p99"}
 
 
-def section(table: pa.Table) -> Section:
+def section(table: pa.Table, span: Span) -> Section:
     """The section of sessions."""
-    about = (
-        "Sessions at the end of each minute by the edge they came in through, and how they changed."
+    made = Section(
+        "Sessions",
+        "Sessions by the edge that they came in through: how many there were at the end of each "
+        f"{span.step_told}, how many came and went, and how long those that ended had lasted.",
+        "Nobody was connected in this time.",
     )
     if not table.num_rows:
-        return Section("Sessions", about)
-    return Section("Sessions", about, [_figure(table, Span.of(table))])
+        return made
+    now = online(table, span)
+    edges = sorted(now)
+    looks = colours(edges)
+    made.drawings.append(
+        rates("online", span, {edge: now[edge] for edge in edges}, looks, wide=True)
+    )
+    sums = _sums(table, span)
+    for name, title in _COUNTED.items():
+        found = {
+            edge: [
+                (sums.get((edge, step), {}).get(name) or 0) / span.step_min for step in span.steps
+            ]
+            for edge in edges
+        }
+        made.drawings.append(rates(title, span, found, looks))
+    # Of a longer step the largest of its minutes: percentiles do not add up.
+    longest = {
+        word: [_longest(sums, edges, step, name) for step in span.steps]
+        for name, word in _DURATIONS.items()
+    }
+    if any(ms is not None for ys in longest.values() for ms in ys):
+        made.drawings.append(timed_lines("lasted", span, longest, colours(longest)))
+    return made
 
 
 def online(table: pa.Table, span: Span) -> dict[str, list[float]]:
@@ -38,31 +67,21 @@ def online(table: pa.Table, span: Span) -> dict[str, list[float]]:
     return found
 
 
-def _figure(table: pa.Table, span: Span) -> go.Figure:
-    figure = grid(_PLOTS, height=240)
-    now = online(table, span)
-    looks = colours(sorted(now))
-    for edge in sorted(now):
-        area = go.Scatter(
-            x=span.times,
-            y=now[edge],
-            name=safe(edge),
-            stackgroup="online",
-            line={"color": looks[edge], "width": 1},
-            legendgroup=safe(edge),
-        )
-        figure.add_trace(area, row=1, col=1)
-    rows: list[dict[str, Any]] = (
+def _sums(table: pa.Table, span: Span) -> dict[tuple[str, int], dict[str, Any]]:
+    rows = (
         span.stepped(table)
         .group_by(["edge", "step"])
-        .aggregate([("opened", "sum"), ("closed", "sum"), ("reconnects", "sum")])
+        .aggregate([*((name, "sum") for name in _COUNTED), *((n, "max") for n in _DURATIONS)])
         .to_pylist()
     )
-    for place, name in enumerate(("opened", "closed", "reconnects"), start=1):
-        for edge in sorted(now):
-            at = {r["step"]: r[f"{name}_sum"] or 0 for r in rows if (r["edge"] or "") == edge}
-            ys = [at.get(step, 0) / span.step_min for step in span.steps]
-            trace = line(span.times, ys, edge, looks[edge], showlegend=False)
-            figure.add_trace(trace, row=place // 2 + 1, col=place % 2 + 1)
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+    return {
+        (row["edge"] or "", row["step"]): {name.rpartition("_")[0]: row[name] for name in row}
+        for row in rows
+    }
+
+
+def _longest(
+    sums: dict[tuple[str, int], dict[str, Any]], edges: list[str], step: int, name: str
+) -> float | None:
+    known = [sums.get((edge, step), {}).get(name) for edge in edges]
+    return max((us / 1000 for us in known if us is not None), default=None)

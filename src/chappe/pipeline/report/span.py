@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MINUTE_US: Final = 60_000_000
+_DAY_MIN: Final = 1440
 # Steps that people count in; more of them than this are not seen on a screen.
-_STEPS_MIN: Final = (1, 5, 15, 60, 360, 1440, 10_080)
+_STEPS_MIN: Final = (1, 5, 15, 60, 360, _DAY_MIN, 10_080)
 _STEPS_MAX: Final = 360
 
 
@@ -22,11 +23,16 @@ class Span:
         known = [window for window in windows if window is not None]
         self.first = min(known, default=0)
         self.last = max(known, default=0)
-        minutes = (self.last - self.first) // MINUTE_US + 1
+        self._minutes = (self.last - self.first) // MINUTE_US + 1
         self.step_min = next(
-            (step for step in _STEPS_MIN if minutes <= step * _STEPS_MAX), _STEPS_MIN[-1]
+            (step for step in _STEPS_MIN if self._minutes <= step * _STEPS_MAX), _STEPS_MIN[-1]
         )
         self._step_us = self.step_min * MINUTE_US
+        first = self.first // self._step_us * self._step_us
+        # The begin of every step, also of those in which nothing was.
+        self.steps = list(range(first, self.last + 1, self._step_us))
+        # The steps, as plots take them.
+        self.times = [clock(step) for step in self.steps]
 
     @classmethod
     def of(cls, *tables: pa.Table) -> Span:
@@ -35,15 +41,24 @@ class Span:
         return cls(bound for pair in bounds for bound in pair.values())
 
     @property
-    def steps(self) -> list[int]:
-        """The begin of every step, also of those in which nothing was."""
-        first = self.first // self._step_us * self._step_us
-        return list(range(first, self.last + 1, self._step_us))
+    def within_a_day(self) -> bool:
+        return self._minutes <= _DAY_MIN
 
     @property
-    def times(self) -> list[str]:
-        """The steps, as plots take them."""
-        return [clock(step) for step in self.steps]
+    def seconds(self) -> int:
+        """How long a step is."""
+        return self.step_min * 60
+
+    @property
+    def step_told(self) -> str:
+        """How long a step is, for people."""
+        words = {1: "minute", 60: "hour", _DAY_MIN: "day", 10_080: "week", 360: "6 hours"}
+        return words.get(self.step_min, f"{self.step_min} minutes")
+
+    @property
+    def bounds(self) -> list[str]:
+        """Where plots over time begin and end."""
+        return [self.times[0], clock(self.steps[-1] + self._step_us)]
 
     def stepped(self, table: pa.Table) -> pa.Table:
         """The table with `step` instead of `window`."""

@@ -1,0 +1,90 @@
+"""Some messages' whole ways: what the other sections count, seen once from close by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from rich.console import Console
+
+from chappe.pipeline.report.audit import VERDICTS, named
+from chappe.pipeline.report.chart import Section
+from chappe.pipeline.schema import TABLES, arrow_schema
+from chappe.pipeline.table import read
+from chappe.pipeline.tree import tree_of
+
+# However many messages there are, this many are looked at for one that is worth showing.
+_LOOKED_AT: Final = 1024
+_BATCH: Final = 512
+_WIDTH: Final = 400
+_FAMILIES: Final = {
+    "topic": "a message to a topic",
+    "send": "a message to a user",
+    "queue": "a message of a queue",
+    "request": "a request",
+}
+
+
+def section(tables: Path, audit: pa.Table) -> Section:
+    """The section of samples: one of each verdict, and the longest way of each family."""
+    made = Section(
+        "Messages",
+        "The whole way of some messages: every hop below the one that it came from, with the time "
+        "since the message was born. `chappe trace ID` shows this of any message.",
+        "No message's way is kept: none was recorded, or all were forgotten (pipeline expire).",
+    )
+    for verdict, path in _judged(tables, audit):
+        what = _FAMILIES.get(path["family"], "a message")
+        made.texts.append((f"{verdict['verdict']}: {what}", _drawn(path, [verdict])))
+    for family, path in _longest(tables).items():
+        made.texts.append((f"{_FAMILIES[family]}, one with many hops", _drawn(path, [])))
+    return made
+
+
+def _judged(tables: Path, audit: pa.Table) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The first message of each verdict, with its path."""
+    for name in VERDICTS:
+        of_this = audit.filter(pc.and_(pc.equal(audit["verdict"], name), named(audit)))
+        for verdict in of_this.slice(0, 1).to_pylist():
+            key = "message" if verdict["label"] is None else "label"
+            wanted: list[tuple[str, str, Any]] = [(key, "=", verdict[key])]
+            if verdict["hour"] != "open":
+                wanted.append(("hour", "=", verdict["hour"]))
+            for path in read(tables, "paths", filters=wanted).slice(0, 1).to_pylist():
+                yield verdict, path
+
+
+def _longest(tables: Path) -> dict[str, dict[str, Any]]:
+    """Of some messages of the last hour, the one with the most hops of each family."""
+    root = tables / "paths"
+    found: dict[str, dict[str, Any]] = {}
+    if not DeltaTable.is_deltatable(str(root)):
+        return found
+    delta = DeltaTable(root)
+    hours = sorted(partition["hour"] for partition in delta.partitions())
+    dataset = delta.to_pyarrow_dataset()
+    for family in _FAMILIES:
+        # Read ahead no further than is looked at: an hour may have millions of them.
+        rows = dataset.head(
+            _LOOKED_AT,
+            columns=arrow_schema(TABLES["paths"]).names,
+            filter=pc.field("hour").isin(hours[-1:]) & (pc.field("family") == family),
+            batch_size=_BATCH,
+            batch_readahead=1,
+            fragment_readahead=1,
+        ).to_pylist()
+        if rows:
+            found[family] = max(rows, key=lambda path: len(path["hops"] or ()))
+    return found
+
+
+def _drawn(path: dict[str, Any], verdicts: list[dict[str, Any]]) -> str:
+    """A path as `chappe trace` shows it, without colours."""
+    told = StringIO()
+    Console(file=told, width=_WIDTH, emoji=False, color_system=None).print(tree_of(path, verdicts))
+    return "\n".join(line.rstrip() for line in told.getvalue().splitlines())
