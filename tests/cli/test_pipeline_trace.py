@@ -134,8 +134,34 @@ def test_a_machine_gets_all_that_is_known(tables: Path) -> None:
     assert [verdict["verdict"] for verdict in told["audit"]] == ["lost"]
 
 
-@pytest.mark.parametrize("id", [str(snowflake(5, 9)), "nobody.77", "x", str(2**64), "١٢"])
-def test_an_id_that_no_table_has_is_an_error(tables: Path, id: str) -> None:
+def failed(tables: Path, id: str) -> str:
     done = run_here("trace", id, "--tables", str(tables))
     assert done.returncode == 1
-    assert "no table tells of it" in done.stderr.replace("\n", " ")
+    told = " ".join(done.stderr.split())
+    assert "no table tells of it" in told
+    return told
+
+
+@pytest.mark.parametrize("id", [str(snowflake(5, 9)), f"nobody.{snowflake(5, 9)}"])
+def test_an_id_that_no_table_has_is_an_error(tables: Path, id: str) -> None:
+    assert "perhaps it was not recorded (events.share)" in failed(tables, id)
+
+
+@pytest.mark.parametrize("id", ["x", "a.b", "1.5e3", str(2**64), "١٢"])
+def test_what_is_no_id_is_told_so(tables: Path, id: str) -> None:
+    assert "nor is this what ids are like" in failed(tables, id)
+
+
+def test_an_id_of_an_hour_that_was_forgotten_is_told_so(tables: Path) -> None:
+    told = failed(tables, str(snowflake(-7_200_000)))
+    assert "it is of 2026-03-01T08 UTC, and the tables begin with 2026-03-01T10" in told
+
+
+def test_a_verdict_outlives_the_way(tmp_path: Path) -> None:
+    put(tmp_path, "paths", path(NEWS, "topic", hop("published", "one", 1)))
+    verdict = {"app": "main", "family": "queue", "message": JOB, "verdict": "lost", "node": "one"}
+    put(tmp_path, "audit", verdict)
+    assert lines(tmp_path, JOB) == [
+        "audit: lost; last seen on one",
+        "its way was forgotten (chappe pipeline expire)",
+    ]

@@ -26,20 +26,52 @@ def trace(
     check_tables(tables)
     paths, verdicts = _find(tables, message)
     if not paths and not verdicts:
-        raise ChappeError(
-            f"{message}: no table tells of it; perhaps it was not recorded (events.share), "
-            "or `chappe pipeline run` has not taken its events yet"
-        )
+        raise ChappeError(f"{message}: no table tells of it; {_why_not(tables, message)}")
     if as_json:
         print_json({"ok": True, "paths": paths, "audit": verdicts})
         return
     with extra():
-        from chappe.pipeline.tree import tree_of  # noqa: PLC0415, with what it is made of
+        from chappe.pipeline.tree import tree_of, verdict_line  # noqa: PLC0415, as below
     # Lines are broken for eyes only: who reads a pipe wants a hop on one line.
     wide = console if console.is_terminal else Console(emoji=False, width=_PIPE_COLUMNS)
     for path in paths:
         told = [v for v in verdicts if v["app"] == path["app"]]
         wide.print(tree_of(path, told))
+    # Ways are forgotten sooner than what was made of them.
+    for verdict in verdicts if not paths else ():
+        wide.print(verdict_line(verdict))
+        wide.print("its way was forgotten (chappe pipeline expire)", style="dim")
+
+
+def _why_not(tables: Path, id: str) -> str:
+    """What may be the reason that nothing is known of an id."""
+    number = _number(id)
+    if number is None:
+        return (
+            "nor is this what ids are like: a number, which send and publish answer, "
+            "or a request's label, which ends with one"
+        )
+    with extra():
+        from chappe.pipeline.table import Table  # noqa: PLC0415, slow, and seldom installed
+    hour = _hour_of(number)
+    oldest = min(Table(tables, "paths").hours(), default=hour)
+    if hour < oldest:
+        return (
+            f"it is of {hour} UTC, and the tables begin with {oldest}: what was before was "
+            "forgotten (chappe pipeline expire), or no run has taken it"
+        )
+    return (
+        "perhaps it was not recorded (events.share), or `chappe pipeline run` has not taken its "
+        "events yet"
+    )
+
+
+def _number(id: str) -> int | None:
+    """The number that an id is, or ends with: it tells when the message was born."""
+    _, _, last = id.rpartition(".")
+    if last.isascii() and last.isdecimal() and int(last) <= _ID_MAX:
+        return int(last)
+    return None
 
 
 def _find(tables: Path, id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -47,14 +79,13 @@ def _find(tables: Path, id: str) -> tuple[list[dict[str, Any]], list[dict[str, A
 
     A number may be a label, too: a node that is alone labels requests so.
     """
-    if id.isascii() and id.isdecimal() and int(id) <= _ID_MAX:
-        number = int(id)
+    number = _number(id)
+    if number is not None and "." not in id:
         found = _rows(tables, _hour_of(number), ("message", "=", number))
         if found[0] or found[1]:
             return found
-    _, _, last = id.rpartition(".")
-    if last.isascii() and last.isdecimal() and int(last) <= _ID_MAX:
-        found = _rows(tables, _hour_of(int(last)), ("label", "=", id))
+    if number is not None:
+        found = _rows(tables, _hour_of(number), ("label", "=", id))
         if found[0] or found[1]:
             return found
     return _rows(tables, None, ("label", "=", id))

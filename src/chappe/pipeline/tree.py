@@ -32,7 +32,7 @@ def tree_of(path: dict[str, Any], verdicts: list[dict[str, Any]]) -> Tree:
     else:
         _add_travelled(tree, hops, path["born"])
     for verdict in verdicts:
-        tree.add(_verdict(verdict))
+        tree.add(verdict_line(verdict))
     if path["open"]:
         tree.add(Text("not all of it is told yet", "dim"))
     return tree
@@ -141,7 +141,8 @@ def _words(hop: Hop) -> list[str]:
     return words
 
 
-def _verdict(verdict: dict[str, Any]) -> Text:
+def verdict_line(verdict: dict[str, Any]) -> Text:
+    """What the audit says of a message."""
     line = Text("audit: ").append(verdict["verdict"], _VERDICTS.get(verdict["verdict"], "red"))
     if verdict["reason"]:
         line.append(f", {_plain(verdict['reason'])}")
