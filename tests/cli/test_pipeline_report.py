@@ -11,7 +11,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.cli.pipeline_tables import BORN, MINUTE, hop, path, put, put_day, snowflake
 from tests.cli.process import run_here
@@ -262,6 +264,16 @@ def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--tables: no tables in" in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("words", [["report"], ["trace", "1"], ["pipeline", "compact"]])
+def test_tables_of_another_version_are_named(tmp_path: Path, words: list[str]) -> None:
+    tables = tmp_path / "tables"
+    put(tables, "paths", path(snowflake(), "other", hop("dropped", "one", 1)))
+    write_deltalake(tables / "latency", pa.table({"hour": ["2026-03-01T10"], "p95": [1.0]}))
+    done = run_here(*words, "--tables", str(tables))
+    assert done.returncode == 2
+    assert "was made by another version of chappe" in " ".join(done.stderr.split())
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

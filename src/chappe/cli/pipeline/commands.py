@@ -79,6 +79,7 @@ def run(
         from chappe.pipeline.options import Options  # noqa: PLC0415
         from chappe.pipeline.session import SessionOptions, session  # noqa: PLC0415
         from chappe.pipeline.stream import stream as stream_jobs  # noqa: PLC0415
+        from chappe.pipeline.version import check_version  # noqa: PLC0415
     if once and not stream:
         raise ConfigError("--once: only with --stream; without it a run ends by itself")
     if every <= 0:
@@ -87,6 +88,7 @@ def run(
     options = Options(sla_ms=sla_ms, queue_sla_ms=queue_sla_ms)
     _check_folders(events)
     with holding(tables), Stages(shown=not as_json) as stages:
+        check_version(tables)
         _seal(events, stages)
         if stream:
             interval_s = None if once else every

@@ -30,6 +30,9 @@ def extra() -> Iterator[None]:
 
 
 def check_tables(tables: Path) -> None:
-    """Raise ConfigError where no run has made a table yet."""
+    """Raise ConfigError where no run has made a table yet, or one of another version did."""
     if not (tables / "paths" / "_delta_log").is_dir():
         raise ConfigError(f"--tables: no tables in {tables}; `chappe pipeline run` makes them")
+    with extra():
+        from chappe.pipeline.version import check_version  # noqa: PLC0415, slow, seldom installed
+    check_version(tables)

@@ -1,0 +1,27 @@
+"""Whether tables are as this version makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from chappe.errors import ConfigError
+from chappe.pipeline.schema import TABLES
+
+
+def check_version(tables: Path) -> None:
+    """Raise ConfigError if there are tables that lack what this version reads from them.
+
+    Tables are made of events, and events stay as they are: making them anew loses nothing.
+    """
+    for name, schema in TABLES.items():
+        root = tables / name
+        if not DeltaTable.is_deltatable(str(root)):
+            continue
+        known = {field.name for field in DeltaTable(root).schema().fields}
+        if not known.issuperset(schema.names):
+            raise ConfigError(
+                f"--tables: {tables} was made by another version of chappe; "
+                "make tables anew in another folder, of the same events"
+            )
