@@ -4,8 +4,18 @@ What can be said from a message's own path is settled. What depends on whether s
 come, or on what became of a node, is judged anew in every run, over the open paths of all hours:
 few.
 
-Queues and requests are told whatever the share; so of each it is known what became of it, unless
-its node died. Then what it did after its last word is unknown, and that is what is said.
+Queues and requests are told of whole, before anybody else is told. So it is exact what is said of
+them, of nodes that were killed as well:
+
+what              is                                       unknown if
+a queue's         in it, until it is done or dead          its node died, and no broker went on with
+message                                                    the queue since
+a request         open, until the node of whoever asked    that node died before, or says so: the
+                  says how it ended                        one that it asked died, or a provider
+
+All else is told a few times a second: of a node that died, what came to it after its last sign of
+life is unknown. That span of time has a row of its own, of the family `node`: there may have been
+messages of which nobody else knows.
 """
 
 from __future__ import annotations
@@ -26,16 +36,21 @@ def settled(paths: DataFrame, options: Options) -> DataFrame:
     """What paths say by themselves."""
     sla, queue_sla = options.sla_ms * 1000, options.queue_sla_ms * 1000
     verdicts = fn.filter(
-        fn.array(_dropped(), _twice(), _late(sla, queue_sla)), lambda v: v.isNotNull()
+        fn.array(_dropped(), _twice(), _late(sla, queue_sla), _unsure()), lambda v: v.isNotNull()
     )
-    found = paths.where("suspect").select("hour", *_ABOUT, fn.explode(verdicts).alias("v"))
+    looked_at = paths.where("suspect or (family = 'request' and not open and delivered is null)")
+    found = looked_at.select("hour", *_ABOUT, fn.explode(verdicts).alias("v"))
     return found.select("hour", *_ABOUT, "v.*").select(*_COLUMNS)
 
 
 def unsettled(
-    open_paths: DataFrame, known: DataFrame, frontiers: DataFrame, options: Options
+    open_paths: DataFrame,
+    known: DataFrame,
+    recovered: DataFrame,
+    frontiers: DataFrame,
+    options: Options,
 ) -> DataFrame:
-    """What open paths say together with what is known of nodes."""
+    """What open paths say together with what is known of nodes and queues."""
     # A node's life that a time is in is the last that began before it.
     lives = fn.broadcast(
         known.select(fn.col("node").alias("at_node"), "began", "alive", "stopped", "died", "missed")
@@ -54,6 +69,7 @@ def unsettled(
         .agg(life)
         .crossJoin(horizon)
         .join(fn.broadcast(frontiers), ["app", "target"], "left")
+        .join(fn.broadcast(recovered), ["app", "target"], "left")
         .withColumn("v", _verdict(options))
         .where("v is not null")
     )
@@ -67,9 +83,31 @@ def unsettled(
     )
     # One row for each message and verdict, of several nodes that it did not come to the first.
     seen = fn.min(fn.struct("reason", "node", "at")).alias("seen")
-    return (
-        rows.groupBy("hour", *_ABOUT, "verdict").agg(seen).select("*", "seen.*").select(*_COLUMNS)
-    )
+    once = rows.groupBy("hour", *_ABOUT, "verdict").agg(seen).select("*", "seen.*")
+    return once.select(*_COLUMNS).unionByName(_untold(known))
+
+
+def _untold(known: DataFrame) -> DataFrame:
+    """The spans of time of which nobody knows what happened on a node."""
+    said = {
+        "hour": fn.lit(OPEN),
+        "family": fn.lit("node"),
+        "verdict": fn.lit("unknown"),
+        "reason": fn.lit("it died: what came to it from then on it did not tell"),
+        "node": fn.col("node"),
+        "at": fn.col("alive"),
+        "born": fn.col("alive"),
+    }
+    columns = [
+        said.get(name, fn.lit(None)).cast(TABLES["audit"][name].dataType).alias(name)
+        for name in _COLUMNS
+    ]
+    return known.where("died").select(*columns)
+
+
+_ASKER = (
+    "get(transform(filter(hops, h -> h.kind = 'asked'), h -> coalesce(h.came_from, h.node)), 0)"
+)
 
 
 def _waits(paths: DataFrame) -> DataFrame:
@@ -88,10 +126,12 @@ def _waits(paths: DataFrame) -> DataFrame:
             fn.element_at(fn.split(pair, ">"), 1).alias("who"), fn.lit("tell").alias("what")
         ),
     )
+    last = fn.element_at(fn.col("hops"), -1)
+    # The node of whoever asked; if that had no time to tell of it, the other one says which it is.
+    asker = fn.expr(_ASKER)
+    who = fn.when(fn.col("family") == "request", fn.coalesce(asker, last["node"]))
     own = fn.array(
-        fn.struct(
-            fn.element_at(fn.col("hops"), -1)["node"].alias("who"), fn.col("family").alias("what")
-        )
+        fn.struct(who.otherwise(last["node"]).alias("who"), fn.col("family").alias("what"))
     )
     waits = fn.when(travel, fn.concat(lost_at, untold)).otherwise(own)
     return (
@@ -102,7 +142,7 @@ def _waits(paths: DataFrame) -> DataFrame:
             fn.col("ended").alias("since"),
             fn.coalesce("ready", "born").alias("ready"),
             fn.expr("exists(hops, h -> h.kind = 'lent')").alias("lent"),
-            fn.element_at(fn.col("hops"), -1).alias("last"),
+            last.alias("last"),
         )
         .select("*", "wait.*")
         .drop("wait")
@@ -121,13 +161,16 @@ def _verdict(options: Options) -> Column:
         alive - since > fn.when(what == "request", grace).otherwise(sla)
     )
     overtaken = frontier - ready > options.overtaken_ms * 1000
-    waits = ~fn.col("lent") & (horizon - ready > options.queue_sla_ms * 1000)
+    # A broker went on with its queue: there it is again, and waits since then.
+    back = fn.coalesce(died & (fn.col("recovered") > since), fn.lit(False))
+    waits_since = fn.when(back & fn.col("lent"), fn.col("recovered")).otherwise(ready)
+    waits = (back | ~fn.col("lent")) & (horizon - waits_since > options.queue_sla_ms * 1000)
     said = fn.concat
     return (
         fn.when(nobody, _say("unknown", said(who, fn.lit(" never told anything of that time"))))
         .when(missed, _say("unknown", said(who, fn.lit(" could not write down everything"))))
         .when(
-            queued & died,
+            queued & died & ~back,
             _say("unknown", said(who, fn.lit(" died, and it was not seen since"))),
         )
         .when(
@@ -177,14 +220,23 @@ def _twice() -> Column:
         "duplicated",
         "concat('twice at ', h.node)",
     )
+    # What a broker tells after a start it may have told before.
+    first = "coalesce({0}.reason, '') != 'recovered'"
     again = f"o.kind = 'acked' and o.group_name = h.group_name and {earlier}"
     done = _first(
         "'acked'",
-        f"exists(hops, o -> {again})",
+        f"{first.format('h')} and exists(hops, o -> {again} and {first.format('o')})",
         "duplicated",
         "concat('done twice by ', h.group_name)",
     )
     return fn.when(fn.col("family") == "queue", done).otherwise(passed)
+
+
+def _unsure() -> Column:
+    """A request of which whoever asked was told that nobody knows."""
+    said = "h.came_from is null and h.reason like '%outcome unknown'"
+    verdict = _first("'answered'", said, "unknown", "concat('answered: ', h.reason)")
+    return fn.when(fn.col("family") == "request", verdict)
 
 
 def _late(sla_us: int, queue_sla_us: int) -> Column:

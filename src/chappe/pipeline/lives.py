@@ -1,7 +1,11 @@
 """Lives of nodes: until when each process told everything, and whether it ended in order.
 
 A node says that all before is written down (`node_alive`), and that it stops. What a process did
-between its last such word and its end nobody knows.
+between its last such word and its end nobody knows, but for queues and requests: of those it tells
+before anybody else does.
+
+A broker that goes on with a queue says so (`recovered`), after it told what it had no time to tell
+before: then what is in the queue is known again, wherever that is now.
 """
 
 from __future__ import annotations
@@ -16,18 +20,26 @@ def told(events: DataFrame) -> DataFrame:
     """What each process told of itself, by hour; events have `shift`."""
     kind = fn.col("kind")
     time = fn.col("at") + fn.col("shift")
-    words = events.where(kind.isin("node_started", "node_alive", "node_stopped", "missed"))
+    words = events.where(
+        kind.isin("node_started", "node_alive", "node_stopped", "missed", "recovered")
+    )
+    queue = fn.struct("app", "target", time.alias("at"))
     return words.groupBy("hour", "node", "boot").agg(
         fn.min(fn.col("boot") + fn.col("shift")).alias("began"),
-        fn.max(fn.when(kind != "missed", time)).alias("alive"),
+        fn.max(fn.when(~kind.isin("missed", "recovered"), time)).alias("alive"),
         fn.max(fn.when(kind == "node_stopped", time)).alias("stopped"),
         fn.sum(fn.when(kind == "missed", fn.coalesce("n", fn.lit(1))).otherwise(0)).alias("missed"),
+        fn.collect_list(fn.when(kind == "recovered", queue)).alias("recovered"),
     )
 
 
 def known(lives: DataFrame, options: Options) -> DataFrame:
     """One row for each process: `died` when it ended without a word, `missed` the hours of which
-    it did not tell everything, `horizon` until when anybody told anything."""
+    it did not tell everything, `horizon` until when anybody told anything.
+
+    One that is followed by another life died then; one that is silent, while others tell of times
+    much later, did some time.
+    """
     each = lives.groupBy("node", "boot").agg(
         fn.min("began").alias("began"),
         fn.max("alive").alias("alive"),
@@ -41,3 +53,11 @@ def known(lives: DataFrame, options: Options) -> DataFrame:
     return each.crossJoin(fn.broadcast(horizon)).withColumn(
         "died", fn.col("stopped").isNull() & (later | fn.coalesce(silent, fn.lit(False)))
     )
+
+
+def recovered(lives: DataFrame) -> DataFrame:
+    """When a broker last went on with each queue."""
+    taken = lives.select(fn.explode("recovered").alias("queue"))
+    return taken.groupBy(
+        fn.col("queue.app").alias("app"), fn.col("queue.target").alias("target")
+    ).agg(fn.max("queue.at").alias("recovered"))

@@ -1,0 +1,248 @@
+"""Real nodes are killed under load: the audit says what became of what they had, no more, no less.
+
+One of them comes back, and has its queues; the other never does. The clock of the first is wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from chappe.ids import snowflake_ms
+from chappe.pipeline.job import run
+from chappe.pipeline.options import Options
+from chappe.pipeline.table import read
+from tests.cli.process import run_here
+from tests.faults.stories import queue_known
+from tests.faults.trio import story, until
+from tests.pipeline.live import AHEAD_MS, NAMES, Cluster, Known, Load, address_on
+from tests.servers import RedisServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+SECOND = 1_000_000
+OPTIONS = Options(grace_ms=1_500, queue_sla_ms=1_000)
+# Of the node that comes back, and of the one that does not: where work is done, and where nobody
+# takes what is sent.
+BACK, SHELF = address_on("n1", "queue:back"), address_on("n1", "queue:shelf")
+GONE, LEFT = address_on("n2", "queue:gone"), address_on("n2", "queue:left")
+SERVICES = {name: address_on(name, "service:s") for name in ("n1", "n2")}
+TOPICS = {name: address_on(name, "topic:t") for name in ("n1", "n2")}
+UNSENT = 10
+Row = dict[str, Any]
+
+
+class Lived(NamedTuple):
+    """What clients know, and what the tables say."""
+
+    load: Load
+    # When each node was killed.
+    killed: dict[str, int]
+    tables: Path
+
+    def table(self, name: str) -> list[Row]:
+        rows: list[Row] = read(self.tables, name).to_pylist()
+        return rows
+
+    def audit(self, family: str, *verdicts: str) -> list[Row]:
+        rows = [row for row in self.table("audit") if row["family"] == family]
+        return [row for row in rows if row["verdict"] in verdicts]
+
+    def size_of(self) -> dict[int | str, int]:
+        """The size of each message and request that any node told of."""
+        return {
+            path["message"] or path["label"]: hop["bytes"]
+            for path in self.table("paths")
+            for hop in path["hops"]
+            if hop["bytes"] is not None
+        }
+
+
+async def live(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
+    """Talk, kill a node, start it, kill another."""
+    clients = [await load.connect(at, name) for at, name in enumerate(("a", "b", "c"))]
+    takers = [await load.connect(0, f"taker{n}") for n in range(2)]
+    for queue in (BACK, SHELF, GONE, LEFT):
+        await clients[0].create(queue)
+        await until(partial(queue_known, queue, *clients), f"all know {queue}")
+    for service in SERVICES.values():
+        await takers[0].provide(service, echo)
+    for topic in TOPICS.values():
+        await clients[0].subscribe(topic)
+        await takers[1].subscribe(topic)
+    load.keep_taking(takers[0], BACK)
+    load.keep_taking(takers[1], GONE)
+    for _ in range(UNSENT):
+        await load.send(0, clients[0], SHELF, load.queued)
+        await load.send(0, clients[0], LEFT, load.queued)
+    for at, client in enumerate(clients):
+        for queue in (BACK, GONE):
+            load.keep_sending(at, client, queue, load.queued)
+        for service in SERVICES.values():
+            load.keep_sending(at, client, service, load.asked, tasks=4)
+        for topic in TOPICS.values():
+            load.keep_sending(at, client, topic, load.published)
+    await under_way(load, "n1", BACK)
+    kill(cluster, 1, killed)
+    # The others find a new home for what lived there.
+    await load.reaches(load.asked, SERVICES["n1"], 50)
+    cluster.nodes[1].start()
+    await under_way(load, "n1", BACK)
+    await under_way(load, "n2", GONE)
+    kill(cluster, 2, killed)
+    await load.reaches(load.asked, SERVICES["n2"], 50)
+    await load.lasts(2 * OPTIONS.grace_ms / 1000)
+    await load.stop()
+    await load.drained(clients[0], BACK)
+
+
+async def whole(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
+    try:
+        await live(cluster, load, killed)
+    finally:
+        await load.close()
+
+
+async def echo(data: Any) -> Any:
+    return data
+
+
+async def under_way(load: Load, name: str, queue: str) -> None:
+    await load.reaches(load.queued, queue, 60)
+    await load.reaches(load.asked, SERVICES[name], 100)
+    await load.reaches(load.published, TOPICS[name], 60)
+
+
+def kill(cluster: Cluster, at: int, killed: dict[str, int]) -> None:
+    killed[NAMES[at]] = time.time_ns() // 1000
+    cluster.nodes[at].kill()
+
+
+@pytest.fixture(scope="module")
+def lived(
+    tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer, spark: SparkSession
+) -> Lived:
+    folder = tmp_path_factory.mktemp("live")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CHAPPE_EVENTS_ENABLED")
+        cluster = Cluster(folder, f"{redis_server.url}/7")
+        load, killed = Load(cluster), dict[str, int]()
+        try:
+            story(whole, cluster, load, killed)
+        finally:
+            for node in cluster.nodes:
+                node.stop()
+    assert run_here("events", "seal", str(cluster.nodes[2].data / "events")).returncode == 0
+    tables = folder / "tables"
+    run(spark, [node.data / "events" for node in cluster.nodes], tables, OPTIONS)
+    return Lived(load, killed, tables)
+
+
+def test_messages_of_a_queue_whose_node_never_came_back_are_unknown(lived: Lived) -> None:
+    load, queued = lived.load, lived.load.queued
+    named = {row["message"]: row for row in lived.audit("queue", "lost", "unknown")}
+    for row in named.values():
+        assert (row["verdict"], row["node"]) == ("unknown", "n2"), row
+    taken = {queued.ids[size] for to in (GONE, LEFT) for size in queued.of("ok", to=to)}
+    # What nobody ever tried to acknowledge is named, what is done with is not.
+    assert taken - load.tried <= named.keys()
+    assert not named.keys() & load.done
+    assert {queued.ids[size] for size in queued.of("ok", to=LEFT)} <= named.keys()
+    # Others are those whose sender was not answered.
+    sizes = lived.size_of()
+    others = {sizes[message] for message in named.keys() - taken}
+    assert others <= queued.of("unknown", to=GONE)
+    assert len(taken - load.tried) > UNSENT
+
+
+def test_messages_of_a_queue_whose_node_came_back_are_where_they_were(lived: Lived) -> None:
+    load, queued = lived.load, lived.load.queued
+    for to in (BACK, SHELF):
+        ids = {queued.ids[size] for size in queued.of("ok", to=to)}
+        assert not ids & {row["message"] for row in lived.audit("queue", "lost", "unknown")}
+    assert {queued.ids[size] for size in queued.of("ok", to=BACK)} <= load.tried
+    waiting = {
+        row["message"]
+        for row in lived.audit("queue", "late")
+        if row["reason"] == "it still waits in its queue"
+    }
+    assert waiting == {queued.ids[size] for size in queued.of("ok", to=SHELF)}
+
+
+def test_requests_without_an_answer_are_named_and_no_others(lived: Lived) -> None:
+    asked, sizes = lived.load.asked, lived.size_of()
+    rows = lived.audit("request", "lost", "unknown")
+    named = {sizes[row["label"]] for row in rows}
+    assert len(named) == len(rows)
+    unanswered = {
+        size for to in SERVICES.values() for size in asked.of("unknown", to=to, via=NAMES)
+    }
+    assert named <= unanswered, [asked.sent[size] for size in named - unanswered]
+    # Of a client whose own node was killed, some never came to that.
+    for to in SERVICES.values():
+        assert asked.of("unknown", to=to, via=("n0",)) <= named
+    assert unanswered - named <= {
+        size for to in SERVICES.values() for size in asked.of("unknown", to=to, via=("n1", "n2"))
+    }
+    assert named
+
+
+def test_of_topics_the_last_interval_of_a_node_that_died_is_unknown(lived: Lived) -> None:
+    published = lived.load.published
+    rows = lived.audit("topic", "lost", "unknown")
+    assert {row["verdict"] for row in rows} <= {"unknown"}, rows
+    intervals = {row["node"]: row["at"] for row in lived.audit("node", "unknown")}
+    assert intervals.keys() == {"n1", "n2"}
+    for name, alive in intervals.items():
+        # It says so four times a second.
+        assert 0 < lived.killed[name] - alive < SECOND
+    for row in rows:
+        near = [
+            name
+            for name, alive in intervals.items()
+            if alive - SECOND <= row["at"] <= lived.killed[name] + SECOND
+        ]
+        assert any(name in row["reason"] for name in near), row
+    # What others handed to it then, it had no time to tell of.
+    named = {row["message"] for row in rows}
+    for name, alive in intervals.items():
+        assert handed_then(published, TOPICS[name], alive, lived.killed[name]) <= named
+
+
+def handed_then(published: Known, topic: str, since: int, until: int) -> set[int]:
+    """Messages that clients of the first node published to a topic within a time."""
+    ids = {published.ids[size] for size in published.of("ok", to=topic, via=("n0",))}
+    return {one for one in ids if since < snowflake_ms(one) * 1000 < until - SECOND // 100}
+
+
+def test_a_clock_that_is_wrong_is_put_right(lived: Lived) -> None:
+    beats = [row for row in lived.table("events") if row["kind"] == "link"]
+    trip = max(row["round_trip"] for row in beats)
+    shifts = {row["shift"] for row in lived.table("clocks") if row["node"] == "n1"}
+    assert shifts
+    assert all(abs(shift + AHEAD_MS * 1000) <= trip for shift in shifts), (shifts, trip)
+    delays, raw = [], []
+    for path in lived.table("paths"):
+        for hop in path["hops"]:
+            if hop["kind"] != "published" or hop["came_from"] is None:
+                continue
+            if "n1" not in (hop["node"], hop["came_from"]):
+                continue
+            left = [
+                one
+                for one in path["hops"]
+                if one["node"] == hop["came_from"] and hop["node"] in (one["went_to"] or ())
+            ]
+            if left:
+                delays.append(hop["came"] + hop["shift"] - left[0]["at"] - left[0]["shift"])
+                raw.append(hop["came"] - left[0]["at"])
+    assert len(delays) > 100
+    assert max(map(abs, raw)) > AHEAD_MS * 1000 - SECOND
+    # An offset is wrong by half a round trip at most.
+    quickest = sorted(row["round_trip"] for row in beats)[len(beats) // 2]
+    assert sum(delay < -quickest for delay in delays) <= len(delays) // 100, sorted(delays)[:5]
+    assert sorted(delays)[len(delays) // 2] < SECOND // 10
