@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from chappe.errors import ConfigError
+from chappe.errors import ChappeError, ConfigError
+from chappe.pipeline import merging
 from chappe.pipeline.keeping import compact, expire
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
@@ -56,7 +60,8 @@ def test_what_is_old_is_forgotten_but_nothing_that_no_run_has_taken(tmp_path: Pa
     put(tables, "paths", 1, {"hour": H[0], "message": 1}, {"hour": H[1], "message": 2})
     put(tables, "latency", 1, {"hour": H[0], "count": 1})
     put(tables, "audit", 1, {"hour": "open", "message": 1})
-    expire(tables, [events], large_before_us=DAY + HOUR)
+    # The two hours before those that are kept stay, too: what comes of the latter looks at them.
+    expire(tables, [events], large_before_us=DAY + 3 * HOUR)
     assert read(tables, "paths", ["message"]).to_pylist() == [{"message": 2}]
     assert read(tables, "latency").num_rows == read(tables, "audit").num_rows == 1
     assert len(list(events.glob("*/*/*.parquet"))) == 2
@@ -66,6 +71,78 @@ def test_what_is_old_is_forgotten_but_nothing_that_no_run_has_taken(tmp_path: Pa
     assert len(list(events.glob("*/*/*.parquet"))) == 1
     assert read(tables, "latency").num_rows == 0
     assert read(tables, "audit").num_rows == 1
+
+
+def test_who_reads_meanwhile_reads_on(tmp_path: Path):
+    for run in range(1, 6):
+        put(tmp_path, "paths", run, {"hour": H[0], "message": run})
+    reader = DeltaTable(tmp_path / "paths")
+    batches = reader.to_pyarrow_dataset().to_batches(columns=["message"])
+    seen = next(batches)["message"].to_pylist()
+    compact(tmp_path)
+    put(tmp_path, "paths", 6, {"hour": H[0], "message": 6})
+    expire(tmp_path, [], large_before_us=DAY + 9 * HOUR)
+    assert read(tmp_path, "paths").num_rows == 0
+    seen += [message for batch in batches for message in batch["message"].to_pylist()]
+    assert (
+        sorted(seen) == sorted(reader.to_pyarrow_table()["message"].to_pylist()) == [*range(1, 6)]
+    )
+
+
+def test_nothing_is_forgotten_while_a_run_is_unfinished(tmp_path: Path):
+    put(tmp_path, "paths", 1, {"hour": H[0], "message": 1})
+    put(tmp_path, "ledger", 2, {"hour": H[0], "run": 2, "folder": "f", "file": "g", "rows": 1})
+    with pytest.raises(ChappeError, match="interrupted"):
+        expire(tmp_path, [], large_before_us=DAY + 9 * HOUR)
+    assert read(tmp_path, "paths").num_rows == 1
+
+
+def test_files_that_are_large_enough_are_not_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for run, n in enumerate((1, 5_000, 1, 5_000, 1), start=1):
+        put(
+            tmp_path,
+            "paths",
+            run,
+            *({"hour": H[0], "message": i, "label": f"{i}"} for i in range(n)),
+        )
+    before = set(Table(tmp_path, "paths").files())
+    large = {file for file in before if Path(file).stat().st_size > 20_000}
+    assert len(large) == 2
+    monkeypatch.setattr(merging, "SMALL_BYTES", 20_000)
+    compact(tmp_path, files_max=2)
+    after = set(Table(tmp_path, "paths").files())
+    assert large < after
+    assert len(after) == 3
+    assert read(tmp_path, "paths").num_rows == 10_003
+
+
+COMPACTING = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from chappe.pipeline.keeping import compact
+print(compact(Path(sys.argv[1])).files_after, pa.default_memory_pool().max_memory())
+"""
+
+
+def test_compacting_holds_a_part_of_the_rows_at_a_time(tmp_path: Path):
+    rows = [{"hour": H[0], "message": n, "label": "l" * 5_000} for n in range(2_000)]
+    whole = pa.Table.from_pylist(rows, schema=arrow_schema(TABLES["paths"]))
+    for run in range(1, 17):
+        Table(tmp_path, "paths").put(whole, run, None)
+    told = subprocess.run(
+        [sys.executable, "-c", COMPACTING, str(tmp_path)],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=100,
+    )
+    files, most = map(int, told.stdout.split())
+    assert files == 1
+    assert most < 16 * whole.nbytes / 2
+    assert read(tmp_path, "paths", ["message"]).num_rows == 16 * 2_000
 
 
 def test_a_table_that_is_not_there_is_empty(tmp_path: Path):

@@ -1,6 +1,8 @@
 """Keeping tables small: few files for each hour, nothing that is older than wanted. Needs no Spark.
 
 Neither changes what tables say of the time that is kept, so both may be done whenever no run is.
+Whoever reads a table meanwhile goes on with the files that it had when they began: those stay for a
+day.
 """
 
 from __future__ import annotations
@@ -12,18 +14,25 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 
 from chappe.clock import SystemClock
+from chappe.errors import ChappeError
 from chappe.pipeline import bronze
 from chappe.pipeline.clocks import hour_name
+from chappe.pipeline.making import Making
 from chappe.pipeline.schema import TABLES
+from chappe.pipeline.silver import HOUR_US
 from chappe.pipeline.table import Table
 
 # What the events themselves are in: most of all bytes.
-LARGE = ("quarantine", "events", "paths", "open", "steps", "clocks")
+LARGE = ("quarantine", "events", "paths", "odd", "clocks")
 # What is small, and stands for itself.
 SMALL = ("latency", "delivery", "links", "audit")
 # All others are sums over all time: who forgot their beginnings would count wrong.
 
-# Readers, and a run that is under way, may still use what was replaced this long ago.
+# What is still told of the oldest hour that is kept is put together with what is known of the hours
+# before it: clocks, links and sessions look back so far.
+_MARGIN_US = 2 * HOUR_US
+
+# Readers may still use what was replaced this long ago.
 _READERS_H = 24
 
 
@@ -36,7 +45,7 @@ class Kept(NamedTuple):
 
 
 def compact(tables: Path, *, files_max: int = 4) -> Kept:
-    """Make one file of each hour that has more than so many, in every table."""
+    """Merge small files wherever an hour has more of them than so many, in every table."""
     now_ms = SystemClock().wall_ms()
     before = after = freed = 0
     for name in TABLES:
@@ -56,19 +65,18 @@ def expire(
     small_before_us: int | None = None,
 ) -> Kept:
     """Forget what is older: events that runs have taken and what they were made into, and if a time
-    is given for that, results, too. What sums are made of stays."""
-    before = after = freed = 0
+    is given for that, results, too. What sums are made of stays.
+
+    Raises ChappeError while a run is unfinished, as it needs its files again.
+    """
     ledger = bronze.Ledger(tables)
-    new = set(ledger.new(bronze.found(events)))
-    oldest = hour_name(large_before_us)
-    for file in [one for one in bronze.found(events) if one not in new]:
-        before += 1
-        if bronze.hour_of_file(file) < oldest:
-            freed += file.stat().st_size
-            file.unlink()
-        else:
-            after += 1
-    limits = dict.fromkeys(LARGE, large_before_us)
+    planned = ledger.planned().run
+    if any(Table(tables, name).run() < planned for name in Making.ORDER):
+        raise ChappeError(f"{tables}: a run was interrupted; another must finish it first")
+    # Before anything is gone: what still comes of those hours is not made into hours anew.
+    ledger.forget(large_before_us)
+    before, after, freed = _forget_events(ledger, events, hour_name(large_before_us))
+    limits = dict.fromkeys(LARGE, max(0, large_before_us - _MARGIN_US))
     limits |= dict.fromkeys(SMALL, small_before_us or 0)
     for name, limit in limits.items():
         table = Table(tables, name)
@@ -77,6 +85,22 @@ def expire(
         after += len(table.files())
         freed += _vacuum(tables / name)
     return Kept(before, after, freed)
+
+
+def _forget_events(
+    ledger: bronze.Ledger, events: Collection[Path], oldest: str
+) -> tuple[int, int, int]:
+    """Remove files that runs have taken; how many there were and are, and their bytes."""
+    before = after = freed = 0
+    every = set(bronze.found(events))
+    for file in every - set(ledger.new(every)):
+        before += 1
+        if bronze.hour_of_file(file) < oldest:
+            freed += file.stat().st_size
+            file.unlink()
+        else:
+            after += 1
+    return before, after, freed
 
 
 def _vacuum(root: Path) -> int:

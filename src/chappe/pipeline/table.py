@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
+from chappe.pipeline import merging
 from chappe.pipeline.schema import TABLES, arrow_schema
 
 _APP = "chappe"
@@ -78,7 +79,9 @@ class Table:
         if hours is None:
             return sorted(delta.file_uris())
         wanted = sorted(hours)
-        return sorted(delta.file_uris([("hour", "in", wanted)])) if wanted else []
+        if not wanted:
+            return []
+        return sorted(delta.file_uris(file_pruning_predicate=[("hour", "in", wanted)]))
 
     def hours(self) -> set[str]:
         """The hours that the table has something of."""
@@ -112,25 +115,18 @@ class Table:
             delta.delete(f"hour in ({wanted})")
 
     def compact(self, files_max: int, now_ms: int) -> None:
-        """Make one file of each hour that has more than so many, row group by row group."""
-        delta = self._delta()
-        if delta is None:
-            return
+        """Merge the small files of each hour that has more than so many of them."""
         for hour in sorted(self.hours()):
-            files = [Path(file) for file in self.files([hour])]
-            if len(files) > files_max:
-                self._merge(delta, hour, files, now_ms)
-                delta = DeltaTable(self._root)
+            for files in merging.small(map(Path, self.files([hour])), files_max):
+                self._merge(hour, files, now_ms)
 
-    def _merge(self, delta: DeltaTable, hour: str, files: list[Path], now_ms: int) -> None:
+    def _merge(self, hour: str, files: list[Path], now_ms: int) -> None:
+        delta = DeltaTable(self._root)
         place = self._root / f"run={self.run()}" / f"hour={hour}"
         place.mkdir(parents=True, exist_ok=True)
         whole = place / f"whole-{delta.version()}.parquet"
-        with pq.ParquetWriter(whole, pq.read_schema(files[0]), compression="zstd") as writer:
-            for file in files:
-                with pq.ParquetFile(file) as source:
-                    for batch in source.iter_batches():
-                        writer.write_batch(batch)
+        schema = arrow_schema(self.schema)
+        merging.merge(files, whole, schema.remove(schema.get_field_index("hour")))
         added, _rows = _action(self._root, whole, self.schema, data_change=False)
         removed = [
             RemoveAction(
@@ -145,7 +141,7 @@ class Table:
         delta.create_write_transaction(
             [added, *removed],
             mode="append",
-            schema=arrow_schema(self.schema),
+            schema=schema,
             partition_by="hour",
         )
 
