@@ -16,6 +16,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -27,6 +28,8 @@ from cluster import CHAPPE, ExampleNode, start_redis
 from demo_traffic import Traffic
 
 NAMES = ("node-1", "node-2", "node-3")
+# How often it is told how far it is.
+TELL_S = 10.0
 # How long the cluster is without the node that is killed.
 AWAY_S = 5.0
 
@@ -37,18 +40,32 @@ async def make_traffic(
     """Traffic for so long; half-way the last node ends without warning, and is started again."""
 
     async def story() -> None:
+        print("everybody talks: topics, users, queues, a service", flush=True)
         await asyncio.sleep(seconds / 2)
         lost = nodes.pop()
-        print(f"{lost.name} is killed (kill -9)")
+        print(f"{lost.name} is killed (kill -9)", flush=True)
         lost.process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(lost.process.wait)
         await asyncio.sleep(AWAY_S)
         await asyncio.to_thread(start, lost.name)
-        print(f"{lost.name} is back")
+        print(f"{lost.name} is back", flush=True)
         await asyncio.sleep(seconds / 2)
 
+    async def tell() -> None:
+        begun = time.monotonic()
+        while True:
+            await asyncio.sleep(TELL_S)
+            counts = traffic.counts
+            sent = sum(counts[name] for name in ("published", "sent", "asked", "queued"))
+            gone_s = time.monotonic() - begun
+            print(f"{gone_s:8.0f} s  {sent:,} sent, {counts['received']:,} received", flush=True)
+
     traffic = Traffic([node.addresses["websocket"] for node in nodes])
-    await traffic.run(story())
+    telling = asyncio.create_task(tell())
+    try:
+        await traffic.run(story())
+    finally:
+        telling.cancel()
     for name, count in sorted(traffic.counts.items()):
         print(f"{count:>12,}  {name}")
 
@@ -69,7 +86,7 @@ def run_cluster(folder: Path, registry: str | None, seconds: float) -> None:
 
         for name in NAMES:
             start(name)
-            print(f"{name} {nodes[-1].addresses['http']}")
+            print(f"{name} {nodes[-1].addresses['http']}", flush=True)
         asyncio.run(make_traffic(nodes, seconds, start))
 
 
@@ -83,19 +100,22 @@ def chappe(*arguments: str | Path) -> str:
 
 def interesting(tables: Path) -> str:
     """The id of a message that the audit names, or else of one that went far."""
-    for row in read(tables, "audit", ["message", "label"]).slice(0, 1).to_pylist():
-        return row["label"] or str(row["message"])
-    ways = read(tables, "paths", ["message", "label", "hops"], [("family", "=", "topic")])
+    for row in read(tables, "audit", ["message", "label"]).to_pylist():
+        if row["label"] or row["message"]:
+            return row["label"] or str(row["message"])
+    ways = read(tables, "paths", ["message", "hops"], [("family", "=", "topic")])
     row = max(ways.slice(0, 1000).to_pylist(), key=lambda row: len(row["hops"]))
-    return row["label"] or str(row["message"])
+    return str(row["message"])
 
 
 def show(folder: Path, memory: str) -> None:
     """Tables, one message's way, and the report."""
     tables, page = folder / "tables", folder / "report.html"
     events = [word for name in NAMES for word in ("--events", folder / name / "events")]
+    print("tables of what the nodes recorded, by Spark:", flush=True)
     print(chappe("pipeline", "run", *events, "--tables", tables, "--memory", memory), end="")
-    print(chappe("trace", interesting(tables), "--tables", tables), end="")
+    print("the way of one message:")
+    print(chappe("trace", interesting(tables), "--tables", tables), end="", flush=True)
     told = json.loads(chappe("report", "--tables", tables, "--out", page, "--json"))
     print(f"look at it:  file://{Path(told['out']).absolute()}")
 
@@ -105,7 +125,7 @@ def main() -> None:
     parser.add_argument(
         "--registry", help="where the nodes find each other; else a Redis of our own"
     )
-    parser.add_argument("--seconds", type=float, default=40.0, help="how long there is traffic")
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long there is traffic")
     parser.add_argument("--memory", default="2g", help="of Spark")
     parser.add_argument(
         "--folder",
@@ -114,6 +134,8 @@ def main() -> None:
         help="what is made; a demo that is there goes",
     )
     options = parser.parse_args()
+    # Whoever ends the demo ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     begun = time.monotonic()
     folder: Path = options.folder.absolute()
     if folder.exists() and not (folder / "secret").exists() and any(folder.iterdir()):
@@ -126,4 +148,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import faulthandler
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from chappe.pipeline.table import read
+from tests.processes import kill, read_line
 from tests.servers import RedisServer
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
@@ -44,6 +47,37 @@ def test_the_demo_does_what_it_says(tmp_path: Path, redis_server: RedisServer) -
     of_third = {row["boot"]: row["stopped"] for row in lives if row["node"] == "node-3"}
     assert len(of_third) == 2
     assert of_third[min(of_third)] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "to_all"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_a_demo_that_is_ended_leaves_no_process_behind(
+    tmp_path: Path, redis_server: RedisServer, sent: signal.Signals, to_all: bool
+) -> None:
+    folder = tmp_path / "demo"
+    registry = f"{redis_server.url}?prefix=ended-{sent.name}"
+    demo = subprocess.Popen(
+        [sys.executable, DEMO, "--folder", folder, "--registry", registry],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        assert demo.stdout is not None
+        while not (line := read_line(demo.stdout)).startswith("everybody talks"):
+            assert line
+        # Ctrl-C goes to everybody in a terminal, what others send to one.
+        if to_all:
+            os.killpg(demo.pid, sent)
+        else:
+            demo.send_signal(sent)
+        said = demo.stdout.read()
+        assert demo.wait(60) == 128 + sent, said
+        assert b"Traceback" not in said
+        with pytest.raises(ProcessLookupError):
+            os.killpg(demo.pid, 0)
+    finally:
+        kill(demo)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

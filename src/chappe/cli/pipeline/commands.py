@@ -131,4 +131,5 @@ def _tell(counts: dict[str, Any], tables: Path) -> None:
         return
     for name, words in _WORDS.items():
         console.print(f"{counts[name]:>12,}  {words}", highlight=False)
-    console.print(f"{'':>12}  look at them: chappe report --tables {tables} --out report.html")
+    look = f"look at them: chappe report --tables {tables} --out report.html"
+    console.print(f"{'':>12}  {look}", highlight=False, soft_wrap=True)
