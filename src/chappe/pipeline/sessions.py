@@ -7,7 +7,7 @@ from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
 from chappe.pipeline.silver import hour_of, window_of
-from chappe.pipeline.sketch import bucket_of, gathered, percentile
+from chappe.pipeline.sketch import bucket_of, percentile
 
 _KEYS = ["hour", "app", "edge", "window"]
 _PLACE = ["app", "edge", "window"]
@@ -39,26 +39,31 @@ def turnover(events: DataFrame, options: Options) -> DataFrame:
     order = Window.partitionBy("app", "target").orderBy("time", "node", "boot", "serial")
     left = fn.lag("kind").over(order) == "session_closed"
     soon = fn.col("time") - fn.lag("time").over(order) <= options.reconnect_ms * 1000
-    rows = rows.withColumn("back", (kind == "session_opened") & left & soon)
-    summed = rows.groupBy(*_KEYS).agg(
-        fn.sum((kind == "session_opened").cast("long")).alias("opened"),
-        fn.sum((kind == "session_closed").cast("long")).alias("closed"),
-        fn.sum(fn.coalesce("back", fn.lit(False)).cast("long")).alias("reconnects"),
-    )
-    ends = rows.where((kind == "session_closed") & fn.col("came").isNotNull())
-    us = fn.col("at") - fn.col("came")
-    one = fn.lit(1).cast("long")
-    lasted = ends.select(
+    lasted = bucket_of(fn.col("at") - fn.col("came"))
+    opens, closes = kind == "session_opened", kind == "session_closed"
+    each = rows.select(
         *_KEYS,
-        bucket_of(us).alias("bucket"),
-        us.alias("max"),
-        one.alias("count"),
-        one.alias("scaled"),
+        opens.cast("long").alias("opened"),
+        closes.cast("long").alias("closed"),
+        fn.coalesce(opens & left & soon, fn.lit(False)).cast("long").alias("reconnects"),
+        fn.when(closes & (fn.col("at") >= fn.col("came")), lasted).alias("bucket"),
     )
-    durations = gathered(lasted, _KEYS).select(
-        *_KEYS, percentile(0.5).alias("duration_p50"), percentile(0.99).alias("duration_p99")
+    counts = [fn.sum(name).alias(name) for name in ("opened", "closed", "reconnects")]
+    # Of those that end, how long they lasted is counted in the same go.
+    sizes = each.groupBy(*_KEYS, "bucket").agg(*counts, fn.count("bucket").alias("count"))
+    sized = fn.when(fn.col("bucket").isNotNull(), fn.struct("bucket", "count"))
+    summed = sizes.groupBy(*_KEYS).agg(
+        *counts,
+        fn.sum("count").alias("count"),
+        fn.sort_array(fn.collect_list(sized)).alias("buckets"),
     )
-    return summed.join(durations, _KEYS, "left")
+    known = fn.col("count") > 0
+    return summed.select(
+        *_KEYS,
+        *("opened", "closed", "reconnects"),
+        fn.when(known, percentile(0.5)).alias("duration_p50"),
+        fn.when(known, percentile(0.99)).alias("duration_p99"),
+    )
 
 
 def cut_off(stays: DataFrame, known: DataFrame) -> DataFrame:
@@ -75,6 +80,15 @@ def cut_off(stays: DataFrame, known: DataFrame) -> DataFrame:
     )
 
 
+def first_changed(sessions: DataFrame, cuts: DataFrame) -> DataFrame:
+    """The first minute in which more or fewer were cut off than was thought: a process turns out to
+    have died, or to have lived on, long after the events around it were taken."""
+    before = sessions.where("cut > 0").select(*_PLACE, "cut")
+    now = cuts.select(*_PLACE, "cut")
+    changed = before.exceptAll(now).unionByName(now.exceptAll(before))
+    return changed.agg(fn.min("window").alias("window"))
+
+
 def sessions(turnover: DataFrame, cuts: DataFrame, since_us: int) -> DataFrame:
     """Rows by app, edge and minute from a time on, of turnover of all times."""
     rows = turnover.select(
@@ -82,16 +96,15 @@ def sessions(turnover: DataFrame, cuts: DataFrame, since_us: int) -> DataFrame:
     ).where("opened + closed > 0")
     every = rows.join(cuts, _PLACE, "full").na.fill(0, ["opened", "closed", "reconnects", "cut"])
     every = every.withColumn("change", fn.col("opened") - fn.col("closed") - fn.col("cut"))
-    old = every.where(fn.col("window") < since_us).groupBy("app", "edge")
-    begun = old.agg(fn.sum("change").alias("begun"))
     upto = (
         Window.partitionBy("app", "edge")
         .orderBy("window")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    new = every.where(fn.col("window") >= since_us).join(begun, ["app", "edge"], "left")
-    online = fn.sum("change").over(upto) + fn.coalesce("begun", fn.lit(0))
-    new = new.withColumns({"hour": hour_of(fn.col("window")), "online": online})
+    every = every.withColumns(
+        {"hour": hour_of(fn.col("window")), "online": fn.sum("change").over(upto)}
+    )
+    new = every.where(fn.col("window") >= since_us)
     gone = fn.col("closed") + fn.col("cut")
     churn = fn.when(fn.col("online") + gone > 0, gone / (fn.col("online") + gone))
     return new.withColumn("churn", churn)
