@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from pathlib import Path
-
-import msgspec
 
 from chappe.access.dev import DEV_APP
 from chappe.client import Client, Item, connect
@@ -27,8 +25,6 @@ AHEAD_MS = 7_000
 EVENTS = "\n[events]\nenabled = true\nshare = 1.0\nseal_s = 3600\n"
 APP = DEV_APP
 PAUSE_S = 0.004
-# Who waits for a node that never comes back waits that long at the end.
-IMPATIENT = msgspec.structs.replace(OPTIONS, request_timeout_s=5.0)
 
 
 def home_of(address: str) -> str:
@@ -66,7 +62,7 @@ class Cluster:
         self.nodes = start_together(start, NAMES)
 
     async def client(self, at: int, name: str) -> Client:
-        return await connect([self.nodes[at].url], as_=f"user:{name}", options=IMPATIENT)
+        return await connect([self.nodes[at].url], as_=f"user:{name}", options=OPTIONS)
 
 
 class Known:
@@ -108,7 +104,8 @@ class Load:
         return await self._stack.enter_async_context(await self._cluster.client(at, name))
 
     async def send(self, at: int, client: Client, to: str, known: Known) -> None:
-        """Send, publish or ask once, and note what is known of it."""
+        """Send, publish or ask once, and note what is known of it; raises ConnectionClosed when
+        the client was closed before it could."""
         size = next(self._sizes)
         known.sent[size] = (NAMES[at], to)
         # Two more are the quotes of JSON.
@@ -124,6 +121,7 @@ class Load:
             known.outcome[size] = "unknown" if error.outcome_unknown else "refused"
         except ConnectionClosed:
             known.outcome[size] = "refused"
+            raise
         else:
             known.outcome[size] = "ok"
 
@@ -131,9 +129,10 @@ class Load:
         """Send to an address from now on, so many at a time."""
 
         async def loop() -> None:
-            while not self._over:
-                await self.send(at, client, to, known)
-                await asyncio.sleep(PAUSE_S)
+            with suppress(ConnectionClosed):
+                while not self._over:
+                    await self.send(at, client, to, known)
+                    await asyncio.sleep(PAUSE_S)
 
         self._senders += [asyncio.create_task(loop()) for _ in range(tasks)]
 
@@ -150,15 +149,23 @@ class Load:
 
         self._takers.append(asyncio.create_task(loop()))
 
+    def keep_reading(self, client: Client) -> None:
+        """Read what comes: who does not is not sent all of it."""
+
+        async def loop() -> None:
+            async for _ in client:
+                pass
+
+        self._takers.append(asyncio.create_task(loop()))
+
     async def _handle(self, item: Item) -> None:
         self.came.add(item.id)
         await asyncio.sleep(2 * PAUSE_S)
         self.tried.add(item.id)
-        try:
+        # With an error, nobody knows.
+        with suppress(RequestError):
             if await item.ack():
                 self.done.add(item.id)
-        except RequestError:
-            pass  # nobody knows
 
     async def reaches(self, known: Known, to: str, more: int) -> None:
         """Wait until so many more went well."""

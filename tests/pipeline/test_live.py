@@ -5,6 +5,7 @@ One of them comes back, and has its queues; the other never does. The clock of t
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import partial
 from pathlib import Path
@@ -71,9 +72,11 @@ async def live(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
         await until(partial(queue_known, queue, *clients), f"all know {queue}")
     for service in SERVICES.values():
         await takers[0].provide(service, echo)
-    for topic in TOPICS.values():
-        await clients[0].subscribe(topic)
-        await takers[1].subscribe(topic)
+    for at in (0, 2):
+        reader = await load.connect(at, f"reader{at}")
+        for topic in TOPICS.values():
+            await reader.subscribe(topic)
+        load.keep_reading(reader)
     load.keep_taking(takers[0], BACK)
     load.keep_taking(takers[1], GONE)
     for _ in range(UNSENT):
@@ -90,10 +93,12 @@ async def live(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
     kill(cluster, 1, killed)
     # The others find a new home for what lived there.
     await load.reaches(load.asked, SERVICES["n1"], 50)
-    cluster.nodes[1].start()
+    await asyncio.to_thread(cluster.nodes[1].start)
     await under_way(load, "n1", BACK)
     await under_way(load, "n2", GONE)
     kill(cluster, 2, killed)
+    # It would wait for it, and has been told already what it may know.
+    await clients[2].close()
     await load.reaches(load.asked, SERVICES["n2"], 50)
     await load.lasts(2 * OPTIONS.grace_ms / 1000)
     await load.stop()
