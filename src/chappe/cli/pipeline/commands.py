@@ -104,7 +104,7 @@ def run(
     if as_json:
         print_json({"ok": True, **counts._asdict(), "seconds": stages.seconds})
     else:
-        _tell(counts._asdict(), tables)
+        _tell(counts._asdict(), events, tables)
 
 
 def _seal(events: list[Path], stages: Stages) -> None:
@@ -125,7 +125,16 @@ def _check_folders(events: list[Path]) -> None:
             raise ConfigError(f"--events: there is no folder {folder}")
 
 
-def _tell(counts: dict[str, Any], tables: Path) -> None:
+def _tell(counts: dict[str, Any], events: list[Path], tables: Path) -> None:
+    if not counts["files"] and not (tables / "paths").is_dir():
+        folders = ", ".join(map(str, events))
+        console.print(
+            f"nothing new: no events in {folders} yet; a node that runs writes them there within "
+            "seconds (events.seal_s), unless events.enabled is false",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return
     if not counts["files"]:
         console.print(f"nothing new; {tables} stays as it is", highlight=False)
         return

@@ -17,6 +17,8 @@ def holding(tables: Path) -> Iterator[None]:
 
     Raises ChappeError if somebody else holds them, ConfigError if there can be no such folder.
     """
+    if tables.exists() and not tables.is_dir():
+        raise ConfigError(f"--tables: {tables} is not a folder")
     try:
         tables.mkdir(parents=True, exist_ok=True)
         lock = (tables / "_lock").open("ab")
