@@ -61,3 +61,17 @@ def test_an_hour_goes_on_from_the_one_before_and_from_no_other():
     before = [Offset("a", "b", DAY + 59 * MINUTE, 5)]
     assert shifts(before, H1)["b", 0] == -5
     assert not shifts(before, "2026-11-16T02")
+
+
+@given(st.integers(-(10**8), 10**8), st.integers(-500, 500))
+def test_a_clock_that_drifts_is_right_within_what_it_drifts_in_a_minute(ahead: int, ppm: int):
+    def drifted(true: int) -> int:
+        return ahead + (true - DAY) * ppm // 1_000_000
+
+    # Each minute is told of by a beat in its middle.
+    beats = [DAY + n * MINUTE for n in range(60)]
+    found = shifts([Offset("a", "b", begin, drifted(begin + MINUTE // 2)) for begin in beats])
+    for true in range(DAY, DAY + HOUR, 7 * MINUTE // 3):
+        told = true + drifted(true)
+        right = told + found["b", (true - DAY) // MINUTE]
+        assert abs(right - true) <= abs(ppm) * 30 + 2
