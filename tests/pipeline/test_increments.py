@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from chappe.pipeline.job import run
+from chappe.pipeline.bronze import Ledger
+from chappe.pipeline.job import due, run
+from chappe.pipeline.keeping import expire
 from chappe.pipeline.making import Making
+from chappe.pipeline.options import Options
 from chappe.pipeline.stream import stream
 from chappe.pipeline.table import Table, read
 from tests.pipeline.day import Day
-from tests.pipeline.traffic import DAY, HOUR, Row, save
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, hour, save
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-# What a run writes down of itself differs with the number of runs.
+# Files that are read twice have rows that are put aside twice.
 SAME = [name for name in Making.ORDER if name != "quarantine"]
+WEEK = 7 * 24 * HOUR
 
 
 def content(tables: Path, name: str) -> list[str]:
@@ -35,54 +43,146 @@ def _plain(value: Any) -> Any:
     return round(value, 6) if isinstance(value, float) else value
 
 
-def assert_same(tables: Path, others: Path) -> None:
-    for name in SAME:
-        assert content(tables, name) == content(others, name), name
+def versions(tables: Path) -> dict[str, int]:
+    return {name: DeltaTable(tables / name).version() for name in ("ledger", *Making.ORDER)}
 
 
-def halves(day: Day) -> list[list[Row]]:
-    """The day until 13:10, without what came late, and the rest; some rows are in both."""
-    noon = DAY + 13 * HOUR + HOUR // 6
-    early = [row for n, row in enumerate(day.rows) if (row["at"] or 0) < noon and n % 37]
-    late = [row for n, row in enumerate(day.rows) if (row["at"] or 0) >= noon or not n % 37]
-    return [early, [*late, *early[::41]]]
+def pieces(day: Day, seed: int) -> list[list[Row]]:
+    """The day in three, in no order of time; some rows are in two of them, or twice in one."""
+    random = Random(seed)
+    parts: list[list[Row]] = [[], [], []]
+    place = {}
+    for row in day.rows:
+        # What one node tells in half an hour is mostly in one file; a few rows come late.
+        file = (row["node"], (row["at"] or DAY) // (30 * MINUTE))
+        mine = place.setdefault(file, random.randrange(3))
+        parts[random.randrange(3) if random.random() < 0.02 else mine].append(row)
+    for n in range(3):
+        parts[n] += parts[n - 1][::41] + parts[n][::53]
+    return parts
 
 
 class Interrupted(Exception):
     """The process ended here."""
 
 
-def test_two_runs_with_late_and_repeated_rows_and_a_crash_in_each_make_the_same_tables(
-    spark: SparkSession, day: Day, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Interruption:
+    """Ends a run after the first stage that has not been done before it: once after each."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
+    def __call__(self, stage: str, _seconds: float) -> None:
+        if stage not in self.begun:
+            self.begun.append(stage)
+            raise Interrupted
+
+
+def test_runs_over_files_in_no_order_that_are_interrupted_make_the_same_tables(
+    spark: SparkSession,
+    day: Day,
+    tables: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    """One as a stream, one that is interrupted after each table, one within one."""
     events, mine = tmp_path / "events", tmp_path / "tables"
-    commit = Table._commit
-    for n, (rows, place) in enumerate(zip(halves(day), ("paths", "queues"), strict=True)):
-        save(rows, events, tag=str(n))
+    first, second, third = pieces(day, seed=1)
+    save(first, events, tag="0")
+    query = stream(spark, [events], mine, day.options)
+    assert query.awaitTermination(600)
+    assert query.exception() is None
 
-        def fail(table: Table, *args: Any, place: str = place) -> int:
-            if table.name == place:
-                raise Interrupted
-            return commit(table, *args)
+    save(second, events, tag="1")
+    interruption = Interruption()
+    for _stage in ("plan", *Making.ORDER):
+        with pytest.raises(Interrupted):
+            run(spark, [events], mine, day.options, interruption)
+    assert interruption.begun == ["plan", *Making.ORDER]
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Table, "_commit", fail)
-            with pytest.raises(Interrupted):
-                run(spark, [events], mine, day.options)
-        run(spark, [events], mine, day.options)
-    assert_same(mine, tables)
-    versions = {name: DeltaTable(mine / name).version() for name in ("ledger", *Making.ORDER)}
+    save(third, events, tag="2")
+    with monkeypatch.context() as patch:
+        # What was written and not committed is nobody's.
+        patch.setattr(Table, "_commit", _failing(Table._commit, "queues"))
+        with pytest.raises(Interrupted):
+            run(spark, [events], mine, day.options)
+    assert due([events], mine)
+    run(spark, [events], mine, day.options)
+    for name in SAME:
+        assert content(mine, name) == content(tables, name), name
+    assert _problems(mine) == _problems(tables)
+
+    before = versions(mine)
+    assert not due([events], mine)
     assert run(spark, [events], mine, day.options).files == 0
-    assert versions == {name: DeltaTable(mine / name).version() for name in versions}
+    assert versions(mine) == before
 
 
-def test_a_stream_of_batches_makes_the_same_tables(
-    spark: SparkSession, day: Day, tables: Path, tmp_path: Path
+def _failing(commit: Callable[..., int], place: str) -> Callable[..., int]:
+    def fail(table: Table, *args: Any) -> int:
+        if table.name == place:
+            raise Interrupted
+        return commit(table, *args)
+
+    return fail
+
+
+def _problems(tables: Path) -> set[tuple[str, str]]:
+    rows = read(tables, "quarantine").to_pylist()
+    return {(row["problem"], row["row"]) for row in rows}
+
+
+def test_what_is_told_after_the_watermark_or_of_a_forgotten_hour_is_put_aside(
+    spark: SparkSession, tmp_path: Path
 ):
     events, mine = tmp_path / "events", tmp_path / "tables"
-    for n, rows in enumerate(halves(day)):
-        save(rows, events, tag=str(n))
-        query = stream(spark, [events], mine, day.options)
-        assert query.awaitTermination(600)
-        assert query.exception() is None
-    assert_same(mine, tables)
+    options = Options(watermark_ms=HOUR // 1000)
+    world = World(Node("n1"), Node("fast", 20 * WEEK))
+    begin = DAY - 2 * WEEK
+    for name in world.nodes:
+        world.start(name, begin)
+    old, letter = world.store("n1", begin), world.store("n1", begin + 9 * HOUR)
+    world.tell("n1", begin + 12 * HOUR, "node_alive")
+    save(world.rows, events, "0")
+    # A clock that is months ahead makes nothing late: the file was written before.
+    for file in events.glob("*/*/*.parquet"):
+        os.utime(file, ns=((begin + 12 * HOUR) * 1000,) * 2)
+    run(spark, [events], mine, options)
+    assert _problems(mine) == set()
+
+    # A message may be older than the watermark: what is told of it is not.
+    world.work("n1", begin + 11 * HOUR + SECOND, letter, "lent")
+    world.work("n1", begin + 11 * HOUR - SECOND, letter, "acked")
+    world.tell("n1", begin + 1, "session_opened", app="a", edge="tcp", target="user/u")
+    save(world.rows[-3:], events, "1")
+    interruption = Interruption()
+    with pytest.raises(Interrupted):
+        run(spark, [events], mine, options, interruption)
+    # What comes before it is done again changes nothing of it.
+    save([world.tell("n1", begin + 15 * HOUR, "node_alive")], events, "2")
+    assert run(spark, [events], mine, options).events == 1
+    reason = f"late: before {hour(begin + 11 * HOUR)}:00:00"
+    assert Counter(row["problem"] for row in read(mine, "quarantine").to_pylist()) == {reason: 2}
+    [hops] = [path["hops"] for path in read(mine, "paths").to_pylist() if path["message"] == letter]
+    assert [hop["kind"] for hop in hops] == ["stored", "lent"]
+    assert read(mine, "sessions").num_rows == 0
+
+    results = content(mine, "latency")
+    expire(mine, [events], large_before_us=begin + 9 * HOUR)
+    save([world.work("n1", begin + 15 * HOUR, old, "lent")], events, "3")
+    assert run(spark, [events], mine, options).quarantined == 1
+    reason = f"late: of an hour before {hour(begin + 9 * HOUR)}:00:00, which is forgotten"
+    assert reason in {row["problem"] for row in read(mine, "quarantine").to_pylist()}
+    assert [path["message"] for path in read(mine, "paths").to_pylist()] == [letter]
+    assert content(mine, "latency") == results
+
+
+def test_a_file_says_nothing_of_times_after_it_was_written(tmp_path: Path):
+    world = World(Node("n1"))
+    world.start("n1", DAY)
+    save(world.rows, tmp_path / "events")
+    [file] = (tmp_path / "events").glob("*/*/*.parquet")
+    os.utime(file, ns=((DAY - WEEK) * 1000, (DAY - WEEK) * 1000))
+    ledger = Ledger(tmp_path / "tables")
+    assert ledger.plan([file]) is not None
+    assert read(tmp_path / "tables", "ledger", ["at"]).to_pylist() == [{"at": DAY - WEEK}]

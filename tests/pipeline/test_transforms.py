@@ -88,6 +88,23 @@ def test_rows_have_their_birth_hour(spark: SparkSession):
     ]
 
 
+def test_all_that_is_told_of_a_request_is_in_the_hour_of_its_label(spark: SparkSession):
+    here = world("n1", "n2")
+    true = DAY + HOUR - SECOND
+    label = f"n1.{here.id_at(true)}"
+    here.tell("n1", true, "asked", app="a", label=label, target="service/s", went_to=["n2"])
+    here.tell("n2", true + 2 * SECOND, "asked", app="a", label=label, came_from="n1")
+    here.tell("n2", true + 3 * SECOND, "answered", app="a", label=label, came=true + 2 * SECOND)
+    here.ask("n1", DAY + HOUR, "n1.7", 2)
+    here.ask("n1", DAY + HOUR, "a push message's", 2)
+    found = rows(events(spark, here.rows).where("label is not null"), "label", "hour")
+    assert set(found) == {
+        (label, H0),
+        ("n1.7", "2026-11-16T01"),
+        ("a push message's", "2026-11-16T01"),
+    }
+
+
 def test_paths_scattered_and_gathered_again_are_the_same(spark: SparkSession):
     here = world("n1", "n2")
     here.publish(DAY + 1, [("n1", 0, 10), ("n2", 20, 30)])
