@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.pipeline.times import BACK, END, KILLED, LAST_WORD, RESTARTED, STOPPED
+from tests.pipeline.letters import plant_letters, plant_queued
+from tests.pipeline.times import BACK, KILLED, LAST_WORD
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Hop
-from tests.pipeline.truth import Life, minute
+from tests.pipeline.truth import Life
+from tests.pipeline.visits import plant_ends, plant_visits
 
 if TYPE_CHECKING:
     from tests.pipeline.day import Day
@@ -16,11 +18,11 @@ def plant(day: Day) -> None:
     _lost(day, DAY + 2 * HOUR)
     _unusual(day, DAY + 2 * HOUR + 20 * MINUTE)
     _over_the_hour(day)
-    _queues(day, DAY + 9 * HOUR)
-    _letters(day, DAY + 9 * HOUR)
+    plant_queued(day, DAY + 9 * HOUR)
+    plant_letters(day, DAY + 9 * HOUR)
     _crash(day)
-    _sessions(day)
-    _sessions_end(day)
+    plant_visits(day)
+    plant_ends(day)
 
 
 def _lost(day: Day, begin: int) -> None:
@@ -62,6 +64,10 @@ def _lost(day: Day, begin: int) -> None:
 
     life = day.request("n1", begin + 54 * MINUTE, took=None)
     life.verdict("lost", "nobody answered", "n1", begin + 54 * MINUTE, open=True)
+
+    reason = "overload, outcome unknown"
+    life = day.request("n1", begin + 55 * MINUTE, took=5000, reason=reason)
+    life.verdict("unknown", f"answered: {reason}", "n1", begin + 55 * MINUTE + 5000)
 
     # A node that could not write down everything may have had it.
     world.tell("n2", begin - 30 * MINUTE, "missed", n=5, reason="overload")
@@ -109,6 +115,19 @@ def _unusual(day: Day, begin: int) -> None:
     world.tell("n1", true + 90, "sent", **about, came=true, n=1)
     life.step("hub", "origin", 90)
 
+    # A request that another node hands to its provider: what counts is what whoever asked gets.
+    true = begin + 5 * MINUTE
+    label = f"n1.{world.id_at(true, 'n1')}"
+    about = {"app": "a", "label": label}
+    asked = {**about, "sender": "user/s", "target": "service/s"}
+    world.tell("n1", true, "asked", **asked, went_to=["n2"])
+    world.tell("n2", true + 300, "asked", **asked, came_from="n1")
+    world.tell("n2", true + 900, "answered", **about, came=true + 300, came_from="n1")
+    world.tell("n1", true + 1200, "answered", **about, came=true)
+    life = Life(day.truth, "request", true, true, label=label, target="service/s")
+    life.step("answer", "whole", 1200)
+    life.judge(delivered=True)
+
     # Counted, not named.
     world.tell("n1", begin, "dropped", app="a", n=7, reason="slow_device")
     world.tell("n1", begin, "refused", app="a", n=7, reason="forbidden")
@@ -129,112 +148,6 @@ def _over_the_hour(day: Day) -> None:
     life = Life(day.truth, "request", told, true, label="odd", target="service/s")
     life.step("answer", "whole", 700)
     life.judge(delivered=True)
-
-
-def _queues(day: Day, begin: int) -> None:
-    """Messages in queues that are late, done twice, lost, delayed, taken back, tried again."""
-    true = begin + 51 * MINUTE
-    life = day.queued("n2", true, wait=90 * SECOND)
-    life.verdict("late", "waited 90000 ms", "n2", true + 500 + 90 * SECOND)
-
-    true = begin + 53 * MINUTE
-    life = day.queued("n2", true, wait=1000, work=2000)
-    again = true + 500 + 4000
-    day.world.work("n2", again, life.message, "acked")
-    life.queue(again, "acked")
-    life.step("work", "whole", 3000)
-    life.step("done", "whole", 4000)
-    life.verdict("duplicated", "done twice by g", "n2", again)
-
-    true = begin + 54 * MINUTE
-    life, ready = day.stored("n2", true)
-    life.judge(delivered=False)
-    reason = "much younger ones of its queue were handed out"
-    life.verdict("lost", reason, "n2", ready, open=True)
-
-    true = END - 3 * MINUTE
-    life, ready = day.stored("n2", true)
-    life.judge(delivered=False)
-    life.verdict("late", "it still waits in its queue", "n2", ready, open=True)
-
-    true = begin + 20 * MINUTE
-    life, ready = day.stored("n2", true, due=true + 10 * MINUTE)
-    _try(day, life, ready + 200, since=ready, end="acked", work=3000)
-    life.step("done", "whole", 3200)
-    life.judge(delivered=True)
-
-    # Taken back: promised to nobody any more.
-    life, ready = day.stored("n2", true, due=true + 30 * MINUTE)
-    told = {"app": "a", "message": life.message, "target": "queue/q"}
-    day.world.tell("n2", true + 5 * MINUTE, "cancelled", **told)
-    life.queue(true + 5 * MINUTE, "cancelled", change=-1)
-
-    life, ready = day.stored("n2", begin + 22 * MINUTE)
-    _try(day, life, ready + 1000, since=ready, end="returned", work=5000)
-    _try(day, life, ready + SECOND, end="acked", work=4000, attempt=2)
-    life.step("done", "whole", SECOND + 4000)
-    life.judge(delivered=True)
-
-
-def _letters(day: Day, begin: int) -> None:
-    """Dead letters: thrown away by one or all together, sent again, of one group of two."""
-    later = DAY + 12 * HOUR
-    life, ready = day.stored("n2", begin + 55 * MINUTE)
-    _try(day, life, ready + SECOND, since=ready, end="returned", work=5000)
-    _try(day, life, ready + 2 * SECOND, end="returned", work=5000, attempt=2)
-    _try(day, life, ready + 3 * SECOND, end="died", work=5000, attempt=3)
-    life.judge(delivered=False)
-    told = {"app": "a", "message": life.message, "target": "queue/q"}
-    day.world.tell("n2", later + 5 * MINUTE, "purged", **told, n=1)
-    life.queue(later + 5 * MINUTE, "purged")
-
-    many = begin + 58 * MINUTE
-    day.world.tell("n2", many, "purged", app="a", target="queue/q", n=3)
-    day.truth.queues["a", "queue/q", minute(many)]["purged"] += 3
-
-    queue = {"queue": "queue/again"}
-    life, ready = day.stored("n2", begin + 56 * MINUTE, **queue)
-    _try(day, life, ready + 1000, since=ready, end="died", work=5000, **queue)
-    replayed = later + 6 * MINUTE
-    told = {"app": "a", "message": life.message, "target": "queue/again"}
-    day.world.tell("n2", replayed, "replayed", **told)
-    life.queue(replayed, "replayed", change=1)
-    _try(day, life, replayed + SECOND, since=replayed, end="acked", work=SECOND, **queue)
-    life.step("done", "whole", replayed + 2 * SECOND - ready)
-    life.judge(delivered=True)
-
-    life = day.queued("n2", begin + 57 * MINUTE, queue="queue/both", wait=1000, work=2000)
-    ready = begin + 57 * MINUTE + 500
-    both = {"queue": "queue/both", "group": "h"}
-    life.queue(ready + 3000, "acked", change=1)
-    day.truth.queues["a", "queue/both", minute(ready)]["acked"] -= 1
-    _try(day, life, ready + 7000, since=ready, end="died", work=3 * MINUTE, **both)
-
-
-def _try(
-    day: Day,
-    life: Life,
-    lent: int,
-    *,
-    end: str,
-    work: int,
-    since: int | None = None,
-    attempt: int = 1,
-    queue: str = "queue/q",
-    group: str = "g",
-) -> None:
-    """A group is handed a message, for the first time since then, and says how it went."""
-    told = {"attempt": attempt, "target": queue, "group_name": group}
-    day.world.work("n2", lent, life.message, "lent", **told)
-    age = None if since is None else lent - since
-    life.queue(lent, "lent", age=age)
-    if age is not None:
-        life.step("wait", "whole", age)
-    reason = {} if end == "acked" else {"reason": "nack"}
-    day.world.work("n2", lent + work, life.message, end, **told, **reason)
-    life.queue(lent + work, end, change=0 if end == "returned" else -1)
-    if end == "acked":
-        life.step("work", "whole", work)
 
 
 def _crash(day: Day) -> None:
@@ -264,58 +177,16 @@ def _crash(day: Day) -> None:
         life.step("work", "whole", SECOND)
         life.step("done", "whole", BACK + 2 * SECOND - ready)
         life.judge(delivered=True)
-
-
-def _sessions(day: Day) -> None:
-    """Ten stay on n1 until it stops, five are on n3 when it dies; some come back soon."""
-    for n in range(10):
-        _open(day, "n1", DAY + HOUR, f"user/{n}")
-    for n in range(5):
-        _open(day, "n3", DAY + 2 * HOUR, f"user/x{n}")
-    day.truth.sessions["a", "tcp", minute(LAST_WORD)]["cut"] += 5
-    opened = DAY + 2 * HOUR + 10 * MINUTE
-    closed = DAY + 2 * HOUR + 59 * MINUTE + 55 * SECOND
-    for user, there, away, back in (
-        ("soon", "n1", 10 * SECOND, 1),
-        ("late", "n1", 5 * MINUTE, 0),
-        # By the nodes' own clocks this one came before it went.
-        ("other", "n2", SECOND, 1),
-        ("far", "n3", 55 * SECOND, 1),
-    ):
-        _open(day, there, opened, f"user/{user}")
-        _close(day, there, closed, f"user/{user}", opened)
-        _open(day, "n1", closed + away, f"user/{user}", back=back)
-    # The same name in another app is somebody else.
-    _open(day, "n1", closed + 2 * SECOND, "user/soon", app="b", edge="websocket")
-    for n in range(30):
-        begin = DAY + 9 * HOUR + n * 500_000
-        _open(day, "n2", begin, f"user/b{n}", app="b", edge="websocket")
-        stay = 30 * SECOND + n * n * 10_000
-        _close(day, "n2", begin + stay, f"user/b{n}", begin, app="b", edge="websocket")
-
-
-def _sessions_end(day: Day) -> None:
-    """A node that stops tells of its sessions' ends, but for one; nine come back, to n2."""
-    for n in range(9):
-        _close(day, "n1", STOPPED - SECOND, f"user/{n}", DAY + HOUR)
-        _open(day, "n2", RESTARTED, f"user/{n}", back=1)
-    left = 1 + 4
-    day.truth.sessions["a", "tcp", minute(STOPPED - 1)]["cut"] += left
-    day.truth.sessions["b", "websocket", minute(STOPPED - 1)]["cut"] += 1
-
-
-def _open(
-    day: Day, node: str, true: int, user: str, app: str = "a", edge: str = "tcp", back: int = 0
-) -> None:
-    day.world.tell(node, true, "session_opened", app=app, edge=edge, target=user, session=user)
-    day.truth.sessions[app, edge, minute(true)]["opened"] += 1
-    day.truth.sessions[app, edge, minute(true)]["reconnects"] += back
-
-
-def _close(
-    day: Day, node: str, true: int, user: str, opened: int, app: str = "a", edge: str = "tcp"
-) -> None:
-    told = {"app": app, "edge": edge, "target": user, "session": user, "reason": "1006"}
-    day.world.tell(node, true, "session_closed", **told, came=opened)
-    day.truth.sessions[app, edge, minute(true)]["closed"] += 1
-    day.truth.stays[app, edge, minute(true)].append(true - opened)
+    # A broker that goes on with its queue has it still.
+    life, ready = day.stored("n3", KILLED - 22 * SECOND, queue="queue/kept")
+    world.tell("n3", BACK + 500_000, "recovered", app="a", target="queue/kept", n=1)
+    life.judge(delivered=False)
+    life.verdict("late", "it still waits in its queue", "n3", ready, open=True)
+    # Of what else came to it nobody knows.
+    Life(day.truth, "node", 0, LAST_WORD, app=None, target=None, sender=None).verdict(
+        "unknown",
+        "it died: what came to it from then on it did not tell",
+        "n3",
+        LAST_WORD,
+        open=True,
+    )

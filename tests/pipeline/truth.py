@@ -58,7 +58,7 @@ class Life:
         named: int,
         born: int,
         *,
-        app: str = "a",
+        app: str | None = "a",
         share: float = 1.0,
         **about: Any,
     ) -> None:
