@@ -18,15 +18,21 @@ from tests.pipeline.traffic import save
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one session; its Java ends with this process."""
+    """The one session, which serves Connect, too; its Java ends with this process."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
-    for name, value in sparks.SETTINGS.items():
+    for name, value in (sparks.SETTINGS | sparks.connect_settings()).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def connect(spark: SparkSession) -> str:
+    """Where the session is reached by clients of Spark Connect."""
+    return f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}"
 
 
 @pytest.fixture(scope="session")

@@ -77,23 +77,13 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
         yield url
 
 
-@contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """A server of Spark Connect; its URL."""
-    port = free_port()
-    settings = {
-        "spark.connect.grpc.binding.port": port,
+def connect_settings() -> dict[str, str]:
+    """What makes a session a server of Spark Connect, at a port of its own."""
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        # Without settings of ours for what is logged: it must say when it is ready.
-        "spark.driver.extraJavaOptions": JAVA,
+        "spark.connect.grpc.binding.port": str(free_port()),
     }
-    confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    with ExitStack() as stack:
-        launch = (str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--class", server)
-        process = _start(stack, folder, *launch, *confs, "spark-internal")
-        _wait_until_said(process, folder, "Spark Connect server started")
-        yield f"sc://127.0.0.1:{port}"
 
 
 def be_patient() -> None:

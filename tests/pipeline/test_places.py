@@ -1,0 +1,231 @@
+"""`chappe pipeline run` wherever Spark is: on this machine, on a cluster, at a server of Connect.
+
+All of them make the same tables of the same events, so they are compared with those of the session
+that tests share: as batches, as a stream, killed and begun again somewhere else. D2
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from chappe.pipeline.job import run
+from chappe.pipeline.making import Making
+from chappe.pipeline.table import Table, read
+from tests.cli.process import CHAPPE
+from tests.cli.process import environment as environment_of_ours
+from tests.pipeline import sparks
+from tests.pipeline.traffic import DAY, MINUTE, SECOND, Node, World, save
+from tests.processes import kill
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+RUN_S = 600
+MESSAGES, JOBS = 40, 20
+LOCAL = ("--master", "local[2]")
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two nodes' folders: topics that travel, a queue that is worked off, a request."""
+    world = World(Node("one"), Node("two", ahead=3 * SECOND))
+    for name in ("one", "two"):
+        world.start(name, DAY)
+        world.live(name, DAY, DAY + 5 * MINUTE)
+    world.beat(DAY, DAY + 5 * MINUTE)
+    for n in range(MESSAGES):
+        world.publish(DAY + MINUTE + n * SECOND, [("one", 0, 100), ("two", 700, 200)])
+    for n in range(JOBS):
+        at = DAY + 2 * MINUTE + n * SECOND
+        job = world.store("one", at)
+        world.work("one", at + 2000, job, "lent")
+        world.work("one", at + 5000, job, "acked")
+    world.ask("two", DAY + 3 * MINUTE, "two.1", 900)
+    for name in ("one", "two"):
+        world.tell(name, DAY + 5 * MINUTE, "node_stopped")
+    folders = []
+    for name in ("one", "two"):
+        folders.append(tmp_path_factory.mktemp(name))
+        save([row for row in world.rows if row["node"] == name], folders[-1])
+    return folders[0], folders[1]
+
+
+@pytest.fixture(scope="module")
+def here(
+    spark: SparkSession, events: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The tables that the session of this process makes."""
+    tables = tmp_path_factory.mktemp("tables")
+    run(spark, events, tables)
+    return tables
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return environment_of_ours() | sparks.environment(tmp_path)
+
+
+def words(events: tuple[Path, ...], tables: Path, *more: str) -> list[str]:
+    folders = [word for folder in events for word in ("--events", str(folder))]
+    return [CHAPPE, "pipeline", "run", *folders, "--tables", str(tables), *more]
+
+
+def run_there(
+    environment: dict[str, str], events: tuple[Path, ...], tables: Path, *more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the pipeline to its end."""
+    sparks.be_patient()
+    done = subprocess.run(
+        words(events, tables, *more),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def content(tables: Path) -> dict[str, list[str]]:
+    """What every table holds, in an order of its own."""
+    return {
+        name: sorted(json.dumps(line, sort_keys=True) for line in read(tables, name).to_pylist())
+        for name in Making.ORDER
+    }
+
+
+def assert_same(tables: Path, others: Path) -> None:
+    found, wanted = content(tables), content(others)
+    for name in Making.ORDER:
+        assert found[name] == wanted[name], name
+
+
+def test_a_cluster_of_two_workers_makes_the_same_tables(
+    environment: dict[str, str], events: tuple[Path, Path], here: Path, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    with sparks.cluster(tmp_path) as url:
+        run_there(environment, events, tables, "--master", url)
+    assert_same(tables, here)
+    # Both workers had a part in it.
+    assert all(list((tmp_path / f"work-{n}").glob("app-*/*")) for n in (1, 2))
+
+
+def test_a_server_of_connect_makes_the_same_tables_and_a_run_says_what_it_did(
+    connect: str, environment: dict[str, str], events: tuple[Path, Path], here: Path, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    done = run_there(environment, events, tables, "--remote", connect, "--json")
+    assert_same(tables, here)
+    told = json.loads(done.stdout)
+    assert told["ok"]
+    assert told["paths"] == MESSAGES + JOBS + 1
+    assert (told["files"], told["quarantined"], told["hours"]) == (2, 0, 1)
+    assert told["seconds"].keys() >= {"start of Spark", "paths", "audit"}
+    again = run_there(environment, events, tables, "--remote", connect)
+    assert "nothing new" in again.stdout
+    assert "start of Spark" not in again.stderr
+    assert_same(tables, here)
+
+
+class Stream:
+    """A stream in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def wait_until_told(self, stage: str) -> None:
+        """Wait until it has told of the end of a stage."""
+        deadline = time.monotonic() + RUN_S
+        while f"s  {stage}\n" not in self.told():
+            assert self._process.poll() is None, self.told()
+            assert time.monotonic() < deadline, self.told()
+            time.sleep(0.05)  # a log file gives no sign when it grows
+
+    def told(self) -> str:
+        """What it wrote to standard error."""
+        return self._log.read_text()
+
+    def interrupt(self) -> int:
+        """Ctrl-C: all processes of a terminal hear of it; how the command ended."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self._process.wait(RUN_S)
+
+
+Streaming = Callable[..., Any]
+
+
+@pytest.fixture
+def streaming(tmp_path: Path, environment: dict[str, str]) -> Streaming:
+    folder, log = tmp_path / "events", tmp_path / "log"
+    folder.mkdir()
+
+    @contextmanager
+    def start(*where: str) -> Iterator[Stream]:
+        """Look for files below `events` every second, in a session like that of a terminal; killed
+        with `kill -9` in the end."""
+        sparks.be_patient()
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                words((folder,), tmp_path / "tables", "--stream", "--every", "1", *where),
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            yield Stream(process, log)
+        finally:
+            kill(process)
+
+    return start
+
+
+def bring(source: Path, folder: Path) -> None:
+    """Let files come as nodes write them: whole at once."""
+    for file in source.rglob("*.parquet"):
+        place = folder / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        aside = place.with_name(f".{place.name}")
+        shutil.copyfile(file, aside)
+        aside.replace(place)
+
+
+def test_a_stream_that_is_killed_between_two_tables_is_gone_on_with_over_connect(
+    connect: str, streaming: Streaming, events: tuple[Path, Path], here: Path, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    bring(events[0], tmp_path / "events")
+    with streaming(*LOCAL) as stream:
+        stream.wait_until_told("latency")
+    assert (Table(tables, "latency").run(), Table(tables, "audit").run()) == (1, 0)
+    with streaming("--remote", connect) as stream:
+        stream.wait_until_told("audit")
+        bring(events[1], tmp_path / "events")
+        # What was begun comes again as batch 0.
+        stream.wait_until_told("batch 1")
+        assert stream.interrupt() == 130
+        assert "Traceback" not in stream.told()
+    assert Table(tables, "audit").run() == 2
+    assert_same(tables, here)
+
+
+def test_ctrl_c_ends_a_stream_on_this_machine(streaming: Streaming) -> None:
+    with streaming(*LOCAL, "--memory", "1g") as stream:
+        stream.wait_until_told("start of Spark")
+        assert stream.interrupt() == 130
+        assert "Traceback" not in stream.told()
