@@ -47,13 +47,14 @@ layers: setup
 	$(BIN)/lint-imports
 
 packages: # Servers for the tests: installed when root, named otherwise; RUNLEVEL=1 starts none
-	@missing=""; for p in $(PACKAGES); do \
+	@command -v dpkg-query >/dev/null || { echo "this is no Debian: see that there are $(PACKAGES)"; exit 0; }; \
+	missing=""; for p in $(PACKAGES); do \
 	  dpkg-query --show --showformat '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ]; then echo "installing$$missing"; { apt-get update -qq && \
 	    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } || \
 	    { echo "could not install$$missing: please do it by hand"; exit 1; }; \
-	  else echo "please install:$$missing"; exit 1; fi; fi
+	  else echo "please install, as root: apt-get install$$missing"; exit 1; fi; fi
 
 demo: PACKAGES := redis-server openjdk-17-jre-headless
 demo: setup packages ## Run a cluster, kill a node, make tables of all messages, write a report

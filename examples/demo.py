@@ -103,9 +103,9 @@ def interesting(tables: Path) -> str:
     for row in read(tables, "audit", ["message", "label"]).to_pylist():
         if row["label"] or row["message"]:
             return row["label"] or str(row["message"])
-    ways = read(tables, "paths", ["message", "hops"], [("family", "=", "topic")])
-    row = max(ways.slice(0, 1000).to_pylist(), key=lambda row: len(row["hops"]))
-    return str(row["message"])
+    ways = read(tables, "paths", ["message", "label", "hops"]).slice(0, 1000).to_pylist()
+    row = max(ways, key=lambda row: len(row["hops"]))
+    return row["label"] or str(row["message"])
 
 
 def show(folder: Path, memory: str) -> None:

@@ -21,7 +21,9 @@ MESSAGE = 175_954_408_746_516_481
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    """The blocks of a language; a fence that closes one opens no other."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return [block for name, block in fenced if name == language]
 
 
 COMMANDS = [

@@ -87,6 +87,28 @@ def test_some_messages_are_shown_hop_by_hop(day: Page) -> None:
     assert "one  published" in day.text
 
 
+def test_of_each_kind_the_message_with_the_longest_way_is_shown(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    short = [path(snowflake(0, n), "topic", hop("published", "one", 1)) for n in range(1, 9)]
+    long = path(
+        snowflake(0, 9),
+        "topic",
+        hop("published", "one", 1, went_to=["two"]),
+        hop("published", "two", 2, came_from="one"),
+    )
+    job = path(snowflake(0, 10), "queue", hop("stored", "one", 1), target="queue:jobs")
+    lost = path(snowflake(0, 11), "queue", hop("stored", "one", 1), target="queue:lost")
+    put(tables, "paths", *short, long, job, lost)
+    verdict = {"app": "main", "family": "queue", "message": snowflake(0, 11), "verdict": "lost"}
+    put(tables, "audit", verdict | {"born": BORN, "at": BORN, "node": "one"})
+    page = report(tables, tmp_path)
+    assert len([tag for tag, _attrs in page.tags if tag == "details"]) == 3
+    assert "two  published" in page.text
+    assert "queue:jobs" in page.text
+    assert "lost: a message of a queue" in page.text
+    assert "audit: lost; last seen on one" in page.text
+
+
 def test_the_figures_at_a_glance_are_those_of_the_tables(day: Page) -> None:
     text = re.sub(r"\s+", " ", day.text)
     # 90 minutes, 12 apps, 1000 messages each of which one in a hundred is recorded

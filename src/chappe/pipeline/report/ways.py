@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from pyarrow.dataset import dataset
 from rich.console import Console
 
 from chappe.pipeline.report.audit import VERDICTS, named
 from chappe.pipeline.report.chart import Section
-from chappe.pipeline.schema import TABLES, arrow_schema
-from chappe.pipeline.table import read
+from chappe.pipeline.table import Table, read
 from chappe.pipeline.tree import tree_of
 
 # However many messages there are, this many are looked at for one that is worth showing.
@@ -61,23 +60,22 @@ def _judged(tables: Path, audit: pa.Table) -> Iterator[tuple[dict[str, Any], dic
 
 def _longest(tables: Path) -> dict[str, dict[str, Any]]:
     """Of some messages of the last hour, the one with the most hops of each family."""
-    root = tables / "paths"
+    table = Table(tables, "paths")
     found: dict[str, dict[str, Any]] = {}
-    if not DeltaTable.is_deltatable(str(root)):
-        return found
-    delta = DeltaTable(root)
-    hours = sorted(partition["hour"] for partition in delta.partitions())
-    dataset = delta.to_pyarrow_dataset()
-    for family in _FAMILIES:
+    files = table.files(sorted(table.hours())[-1:])
+    for family in _FAMILIES if files else ():
         # Read ahead no further than is looked at: an hour may have millions of them.
-        rows = dataset.head(
-            _LOOKED_AT,
-            columns=arrow_schema(TABLES["paths"]).names,
-            filter=pc.field("hour").isin(hours[-1:]) & (pc.field("family") == family),
-            batch_size=_BATCH,
-            batch_readahead=1,
-            fragment_readahead=1,
-        ).to_pylist()
+        rows = (
+            dataset(files, format="parquet")
+            .head(
+                _LOOKED_AT,
+                filter=pc.field("family") == family,
+                batch_size=_BATCH,
+                batch_readahead=1,
+                fragment_readahead=1,
+            )
+            .to_pylist()
+        )
         if rows:
             found[family] = max(rows, key=lambda path: len(path["hops"] or ()))
     return found
