@@ -122,6 +122,8 @@ def test_another_filter_than_the_groups_is_refused() -> None:
 def test_a_group_passes_over_what_it_does_not_want_and_keeps_none_of_it() -> None:
     bench = Bench()
     (a,) = people("a")
+    unwanted: list[tuple[object, ...]] = []
+    bench.queue.recorder.unwanted = lambda *said: unwanted.append(said)  # type: ignore[method-assign]
     bench.queue.members.register("g", "a", ["red", "blue"], None)
     bench.consume(a, group="g")
     for tags in (["red"], ["green"], None, ["green", "blue"]):
@@ -130,6 +132,7 @@ def test_a_group_passes_over_what_it_does_not_want_and_keeps_none_of_it() -> Non
     bench.ack(a, 1, 4)
     assert bench.queue.state.depth() == bench.loans.bytes_held == 0
     assert bench.queue.state.waiting_bytes() == 0
+    assert [said[-2:] for said in unwanted] == [("g", 2), ("g", 3)]
 
 
 @pytest.mark.parametrize(

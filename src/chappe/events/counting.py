@@ -98,6 +98,9 @@ class CountingRecorder:
     def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:
         pass
 
+    def unwanted(self, app: str, queue: str, group: str, message: int) -> None:
+        pass
+
     def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
         pass
 

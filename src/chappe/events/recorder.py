@@ -116,6 +116,10 @@ class Recorder(Protocol):
         """A group is done with messages, durably."""
         ...
 
+    def unwanted(self, app: str, queue: str, group: str, message: int) -> None:
+        """A group of a queue passes over a message: it wants others."""
+        ...
+
     def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
         """A consumer did not do what was to be done: the message is tried again."""
         ...

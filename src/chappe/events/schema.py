@@ -102,7 +102,7 @@ KINDS: dict[str, Kind] = {
     ),
     "dropped": Kind(
         "messages were lost on their way out; with an id, that one",
-        ("app", "message", "target", "n", "reason"),
+        ("app", "message", "target", "group_name", "n", "reason"),
     ),
     "refused": Kind("a request was answered with an error", ("app", "reason", "n")),
     "stored": Kind(

@@ -24,8 +24,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
-from chappe.pipeline.paths import IN_VAIN, MISSING, UNTOLD
+from chappe.pipeline.paths import MISSING, UNTOLD
 from chappe.pipeline.schema import TABLES
+from chappe.pipeline.verdicts import REPLAYED, dropped, late, twice, unsure
 
 _ABOUT = ("app", "family", "message", "label", "sender", "target", "born")
 _COLUMNS = TABLES["audit"].names
@@ -36,7 +37,7 @@ def settled(paths: DataFrame, options: Options) -> DataFrame:
     """What paths say by themselves."""
     sla, queue_sla = options.sla_ms * 1000, options.queue_sla_ms * 1000
     verdicts = fn.filter(
-        fn.array(_dropped(), _twice(), _late(sla, queue_sla), _unsure()), lambda v: v.isNotNull()
+        fn.array(dropped(), twice(), late(sla, queue_sla), unsure()), lambda v: v.isNotNull()
     )
     looked_at = paths.where("suspect or (family = 'request' and not open and delivered is null)")
     found = looked_at.select("hour", *_ABOUT, fn.explode(verdicts).alias("v"))
@@ -105,6 +106,12 @@ def _untold(known: DataFrame) -> DataFrame:
     return known.where("died").select(*columns)
 
 
+_SENT_AGAIN = f"array_max({REPLAYED})"
+# A group was handed it, or does not want it, since it was sent for the last time.
+_TAKEN = (
+    "(h.kind = 'lent' or h.kind = 'dropped' and h.reason = 'nobody') "
+    f"and h.at + h.shift >= coalesce({_SENT_AGAIN}, 0)"
+)
 _ASKER = (
     "get(transform(filter(hops, h -> h.kind = 'asked'), h -> coalesce(h.came_from, h.node)), 0)"
 )
@@ -140,8 +147,8 @@ def _waits(paths: DataFrame) -> DataFrame:
             *_ABOUT,
             fn.explode(waits).alias("wait"),
             fn.col("ended").alias("since"),
-            fn.coalesce("ready", "born").alias("ready"),
-            fn.expr("exists(hops, h -> h.kind = 'lent')").alias("lent"),
+            fn.expr(f"coalesce({_SENT_AGAIN}, ready, born)").alias("ready"),
+            fn.expr(f"exists(hops, h -> {_TAKEN})").alias("lent"),
             last.alias("last"),
         )
         .select("*", "wait.*")
@@ -174,7 +181,7 @@ def _verdict(options: Options) -> Column:
             _say("unknown", said(who, fn.lit(" died, and it was not seen since"))),
         )
         .when(
-            queued & overtaken,
+            queued & ~fn.col("lent") & overtaken,
             _say("lost", fn.lit("much younger ones of its queue were handed out")),
         )
         .when(queued & waits, _say("late", fn.lit("it still waits in its queue")))
@@ -192,69 +199,3 @@ def _verdict(options: Options) -> Column:
 
 def _say(verdict: str, reason: Column) -> Column:
     return fn.struct(fn.lit(verdict).alias("verdict"), reason.alias("reason"))
-
-
-_PLACED = "struct('{verdict}' as verdict, {reason} as reason, h.node as node, h.at + h.shift as at)"
-
-
-def _first(kinds: str, condition: str, verdict: str, reason: str) -> Column:
-    """A verdict from the first hop that something is true of, or null."""
-    hops = f"filter(hops, h -> h.kind in ({kinds}) and {condition})"
-    made = _PLACED.format(verdict=verdict, reason=reason)
-    return fn.expr(f"try_element_at(transform({hops}, h -> {made}), 1)")
-
-
-def _dropped() -> Column:
-    reason = "concat('dropped: ', coalesce(h.reason, 'no reason'))"
-    return _first("'dropped'", IN_VAIN, "lost", reason)
-
-
-def _twice() -> Column:
-    """A node gave to sessions what it had given them before; a group was done a second time."""
-    order = "struct({0}.at + {0}.shift, {0}.node, {0}.boot, {0}.serial)"
-    earlier = f"{order.format('o')} < {order.format('h')}"
-    same = f"o.kind = h.kind and o.node = h.node and o.target = h.target and o.n > 0 and {earlier}"
-    passed = _first(
-        "'sent', 'published'",
-        f"h.n > 0 and exists(hops, o -> {same})",
-        "duplicated",
-        "concat('twice at ', h.node)",
-    )
-    # What a broker tells after a start it may have told before.
-    first = "coalesce({0}.reason, '') != 'recovered'"
-    again = f"o.kind = 'acked' and o.group_name = h.group_name and {earlier}"
-    done = _first(
-        "'acked'",
-        f"{first.format('h')} and exists(hops, o -> {again} and {first.format('o')})",
-        "duplicated",
-        "concat('done twice by ', h.group_name)",
-    )
-    return fn.when(fn.col("family") == "queue", done).otherwise(passed)
-
-
-def _unsure() -> Column:
-    """A request of which whoever asked was told that nobody knows."""
-    said = "h.came_from is null and h.reason like '%outcome unknown'"
-    verdict = _first("'answered'", said, "unknown", "concat('answered: ', h.reason)")
-    return fn.when(fn.col("family") == "request", verdict)
-
-
-def _late(sla_us: int, queue_sla_us: int) -> Column:
-    took = fn.col("delivered") - fn.col("born")
-    reason = fn.concat(
-        fn.lit("took "), fn.round(took / 1000).cast("long").cast("string"), fn.lit(" ms")
-    )
-    last = fn.expr("element_at(hops, -1)")
-    late = fn.struct(
-        fn.lit("late").alias("verdict"),
-        reason.alias("reason"),
-        last["node"].alias("node"),
-        (last["at"] + last["shift"]).alias("at"),
-    )
-    waited = _first(
-        "'lent'",
-        f"coalesce(h.attempt, 1) = 1 and h.at + h.shift - ready > {queue_sla_us}",
-        "late",
-        "concat('waited ', cast((h.at + h.shift - ready) div 1000 as string), ' ms')",
-    )
-    return fn.when(fn.col("family") == "queue", waited).when(took > sla_us, late)

@@ -20,6 +20,7 @@ from chappe.queues.consumer import Consumer, Item
 from chappe.queues.intake import Intake
 from chappe.queues.lending import Lending
 from chappe.queues.progress import GroupState
+from chappe.queues.record import Stored
 from chappe.queues.report import Report
 from chappe.queues.retries import Retries
 from chappe.queues.takers import Takers
@@ -126,6 +127,13 @@ class Group:
     def _record_acked(self, items: Sequence[Item]) -> None:
         queue = self.queue
         queue.recorder.acked(queue.state.app, queue.address, self.state.name, items)
+
+    def pass_over(self, message: Stored) -> None:
+        """Be done with a message that this group does not want."""
+        queue = self.queue
+        self.report.add(message.lane, message.seq, len(message.payload) + message.extra)
+        tell = queue.recorder.unwanted
+        queue.after(partial(tell, queue.state.app, queue.address, self.state.name, message.id))
 
     def give_back(
         self, item: Item, now: float, reason: str = "handed back", delay_s: float = 0.0

@@ -92,8 +92,7 @@ class Reader:
             self._window_bytes -= len(message.payload) + message.extra
             if wants(group.state, message):
                 return message
-            size = len(message.payload) + message.extra
-            group.report.add(self.lane, message.seq, size)
+            group.pass_over(message)
 
     def take_plain(self, n: int, bytes_max: int) -> list[Stored]:
         """The next messages, as long as they can be handed out as they are: to anybody, whatever
