@@ -9,14 +9,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from chappe.errors import ChappeError, ConfigError
 from chappe.pipeline import merging
+from chappe.pipeline.job import run
 from chappe.pipeline.keeping import compact, expire
+from chappe.pipeline.making import Making
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
-from tests.pipeline.traffic import DAY, HOUR, Node, World, save
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, save
 
 H = ["2026-11-16T00", "2026-11-16T01"]
 
@@ -29,8 +32,8 @@ def put(tables: Path, name: str, run: int, *rows: dict[str, object]) -> None:
 
 def test_many_files_of_an_hour_become_one_with_the_same_rows(tmp_path: Path):
     hops = [{"kind": "sent", "node": "n1", "went_to": ["n2"], "at": 5}]
-    for run in range(1, 6):
-        put(tmp_path, "paths", run, {"hour": H[0], "message": run, "label": f"{run}", "hops": hops})
+    for n in range(1, 6):
+        put(tmp_path, "paths", n, {"hour": H[0], "message": n, "label": f"{n}", "hops": hops})
     put(tmp_path, "paths", 6, {"hour": H[1], "message": 6})
     before = read(tmp_path, "paths").sort_by("message")
     kept = compact(tmp_path, files_max=4)
@@ -60,13 +63,17 @@ def test_what_is_old_is_forgotten_but_nothing_that_no_run_has_taken(tmp_path: Pa
     put(tables, "paths", 1, {"hour": H[0], "message": 1}, {"hour": H[1], "message": 2})
     put(tables, "latency", 1, {"hour": H[0], "count": 1})
     put(tables, "audit", 1, {"hour": "open", "message": 1})
-    # The two hours before those that are kept stay, too: what comes of the latter looks at them.
-    expire(tables, [events], large_before_us=DAY + 3 * HOUR)
+    # Three hours before those that are kept stay, too: what comes of the latter looks at them.
+    expire(tables, [events], large_before_us=DAY + 4 * HOUR)
     assert read(tables, "paths", ["message"]).to_pylist() == [{"message": 2}]
     assert read(tables, "latency").num_rows == read(tables, "audit").num_rows == 1
     assert len(list(events.glob("*/*/*.parquet"))) == 2
     name = f"date={H[0][:10]}/hour=00/n1-0-0.parquet"
-    put(tables, "ledger", 1, {"hour": H[0], "run": 1, "folder": str(events), "file": name})
+    taken = {"hour": H[0], "run": 2, "folder": str(events), "file": name, "rows": 1}
+    put(tables, "ledger", 2, taken)
+    # The run has come to its end.
+    for table in Making.ORDER:
+        put(tables, table, 2)
     expire(tables, [events], large_before_us=DAY + HOUR, small_before_us=DAY + HOUR)
     assert len(list(events.glob("*/*/*.parquet"))) == 1
     assert read(tables, "latency").num_rows == 0
@@ -74,8 +81,8 @@ def test_what_is_old_is_forgotten_but_nothing_that_no_run_has_taken(tmp_path: Pa
 
 
 def test_who_reads_meanwhile_reads_on(tmp_path: Path):
-    for run in range(1, 6):
-        put(tmp_path, "paths", run, {"hour": H[0], "message": run})
+    for n in range(1, 6):
+        put(tmp_path, "paths", n, {"hour": H[0], "message": n})
     reader = DeltaTable(tmp_path / "paths")
     batches = reader.to_pyarrow_dataset().to_batches(columns=["message"])
     seen = next(batches)["message"].to_pylist()
@@ -89,6 +96,50 @@ def test_who_reads_meanwhile_reads_on(tmp_path: Path):
     )
 
 
+def six_hours() -> list[Row]:
+    """Two nodes for six hours: topics and queues in each of them, somebody who comes and goes."""
+    world = World(Node("n1"), Node("n2", ahead=2 * SECOND))
+    for name in ("n1", "n2"):
+        world.start(name, DAY)
+        world.live(name, DAY, DAY + 6 * HOUR, every=5 * MINUTE)
+    world.beat(DAY, DAY + 6 * HOUR, every=5 * MINUTE)
+    for n in range(24):
+        at = DAY + n * 15 * MINUTE + MINUTE
+        world.publish(at, [("n1", 0, 100), ("n2", 700, 200)])
+        job = world.store("n1", at)
+        world.work("n1", at + 2000, job, "lent")
+        world.work("n1", at + 5000, job, "acked")
+        who = {"app": "a", "edge": "ws", "target": "user/u", "session": f"s{n}"}
+        world.tell("n2", at, "session_opened", **who)
+        world.tell("n2", at + 10 * MINUTE, "session_closed", came=at, **who)
+    return world.rows
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_runs_go_on_as_if_nothing_had_been_forgotten_or_merged(spark: SparkSession, tmp_path: Path):
+    rows = six_hours()
+    save(rows, tmp_path / "all")
+    run(spark, [tmp_path / "all"], tmp_path / "whole")
+    # Half of the fifth hour comes when the first is gone and the first four are closed.
+    half = DAY + 4 * HOUR + HOUR // 2
+    events, tables = tmp_path / "events", tmp_path / "tables"
+    save([row for row in rows if row["at"] < half], events, tag="0")
+    run(spark, [events], tables)
+    compact(tables, files_max=1)
+    expire(tables, [events], large_before_us=DAY + 4 * HOUR + MINUTE)
+    assert min(read(tables, "paths", ["hour"])["hour"].to_pylist()) == H[1]
+    assert {file.parent.name for file in events.glob("*/*/*.parquet")} == {"hour=04"}
+    save([row for row in rows if row["at"] >= half], events, tag="1")
+    run(spark, [events], tables)
+    for name in ("latency", "delivery", "links", "queues", "sessions", "audit"):
+        assert same(tables, name) == same(tmp_path / "whole", name), name
+
+
+def same(tables: Path, name: str) -> list[str]:
+    return sorted(map(repr, read(tables, name).to_pylist()))
+
+
 def test_nothing_is_forgotten_while_a_run_is_unfinished(tmp_path: Path):
     put(tmp_path, "paths", 1, {"hour": H[0], "message": 1})
     put(tmp_path, "ledger", 2, {"hour": H[0], "run": 2, "folder": "f", "file": "g", "rows": 1})
@@ -100,13 +151,9 @@ def test_nothing_is_forgotten_while_a_run_is_unfinished(tmp_path: Path):
 def test_files_that_are_large_enough_are_not_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    for run, n in enumerate((1, 5_000, 1, 5_000, 1), start=1):
-        put(
-            tmp_path,
-            "paths",
-            run,
-            *({"hour": H[0], "message": i, "label": f"{i}"} for i in range(n)),
-        )
+    for n, count in enumerate((1, 5_000, 1, 5_000, 1), start=1):
+        rows = ({"hour": H[0], "message": i, "label": f"{i}"} for i in range(count))
+        put(tmp_path, "paths", n, *rows)
     before = set(Table(tmp_path, "paths").files())
     large = {file for file in before if Path(file).stat().st_size > 20_000}
     assert len(large) == 2
@@ -130,8 +177,8 @@ print(compact(Path(sys.argv[1])).files_after, pa.default_memory_pool().max_memor
 def test_compacting_holds_a_part_of_the_rows_at_a_time(tmp_path: Path):
     rows = [{"hour": H[0], "message": n, "label": "l" * 5_000} for n in range(2_000)]
     whole = pa.Table.from_pylist(rows, schema=arrow_schema(TABLES["paths"]))
-    for run in range(1, 17):
-        Table(tmp_path, "paths").put(whole, run, None)
+    for n in range(1, 17):
+        Table(tmp_path, "paths").put(whole, n, None)
     told = subprocess.run(
         [sys.executable, "-c", COMPACTING, str(tmp_path)],
         capture_output=True,

@@ -25,12 +25,12 @@ from chappe.pipeline.table import Table
 # What the events themselves are in: most of all bytes.
 LARGE = ("quarantine", "events", "paths", "odd", "clocks")
 # What is small, and stands for itself.
-SMALL = ("latency", "delivery", "links", "audit")
+SMALL = ("latency", "delivery", "links", "queues", "audit")
 # All others are sums over all time: who forgot their beginnings would count wrong.
 
 # What is still told of the oldest hour that is kept is put together with what is known of the hours
 # before it: clocks, links and sessions look back so far.
-_MARGIN_US = 2 * HOUR_US
+_MARGIN_US = 3 * HOUR_US
 
 # Readers may still use what was replaced this long ago.
 _READERS_H = 24
