@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import audit, lives, queues, sessions, silver
+from chappe.pipeline import lives, queues, sessions, silver
 from chappe.pipeline.links import links
 from chappe.pipeline.options import Options
 from chappe.pipeline.paths import gather, scattered
@@ -202,18 +202,3 @@ def test_a_link_that_is_down_over_the_hour_is_down_in_both(spark: SparkSession):
         ("2026-11-16T01", DAY + HOUR, 0, 0, MINUTE),
         ("2026-11-16T01", DAY + HOUR + MINUTE, 0, 1, SECOND),
     ]
-
-
-def test_what_a_living_node_has_not_told_yet_is_not_lost(spark: SparkSession):
-    hop = {"kind": "published", "node": "n1", "at": DAY, "shift": 0, "went_to": ["n2"], "n": 0}
-    open_paths = table(
-        spark,
-        "open",
-        {"hour": H0, "family": "topic", "message": 1, "born": DAY, "ended": DAY, "hops": [hop]},
-    )
-    flows = queues.frontiers(table(spark, "flows"))
-    life = {"hour": H0, "node": "n2", "boot": 1, "began": 1, "missed": 0}
-    for alive, verdict in ((DAY - SECOND, None), (DAY + 2 * SECOND, "lost")):
-        known = lives.known(table(spark, "lives", {**life, "alive": alive}), OPTIONS)
-        found = rows(audit.unsettled(open_paths, known, flows, OPTIONS), "verdict")
-        assert found == ([(verdict,)] if verdict else [])
