@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,13 @@ from chappe.pipeline.job import run
 from tests.pipeline import sparks
 from tests.pipeline.day import Day
 from tests.pipeline.traffic import save
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have no limit but the tests' own: Spark is slow to start, and slower where others work."""
+    if item.get_closest_marker("spark"):
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ They are gone when the one who started them is, however that happens.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import subprocess
 import sys
@@ -87,12 +86,6 @@ def connect_settings() -> dict[str, str]:
     }
 
 
-def be_patient() -> None:
-    """Have no limit but those of what is started: Spark is slow to start, and slower where others
-    work."""
-    faulthandler.cancel_dump_traceback_later()
-
-
 def _start(stack: ExitStack, folder: Path, *command: str) -> Process:
     """Start a process of Spark's that ends with the stack, or with this process."""
     with (folder / "spark.log").open("ab") as log:
@@ -109,7 +102,6 @@ def _start(stack: ExitStack, folder: Path, *command: str) -> Process:
 
 
 def _wait_until_said(process: Process, folder: Path, word: str, times: int = 1) -> None:
-    be_patient()
     deadline = time.monotonic() + _START_S
     log = folder / "spark.log"
     while log.read_text().count(word) < times:

@@ -85,7 +85,6 @@ def run_there(
     environment: dict[str, str], events: tuple[Path, ...], tables: Path, *more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the pipeline to its end."""
-    sparks.be_patient()
     done = subprocess.run(
         words(events, tables, *more),
         env=environment,
@@ -177,7 +176,6 @@ def streaming(tmp_path: Path, environment: dict[str, str]) -> Streaming:
     def start(*where: str) -> Iterator[Stream]:
         """Look for files below `events` every second, in a session like that of a terminal; killed
         with `kill -9` in the end."""
-        sparks.be_patient()
         with log.open("wb") as errors:
             process = subprocess.Popen(
                 words((folder,), tmp_path / "tables", "--stream", "--every", "1", *where),
