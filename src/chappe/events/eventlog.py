@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from chappe.errors import Overload, RequestError
 from chappe.events.record import APP, AT, REASON, Marks, N, Run, encode_chunk
+from chappe.events.run import Row, runs_of_rows
 from chappe.events.schema import VERSION
 from chappe.events.slate import Slate
 
@@ -62,6 +63,10 @@ class EventLog:
         self._serial = 1
         self._runs: list[Run] = []
         self._count = 0
+        # Messages that came alone, by kind: they become runs when they are written down.
+        self._rows: dict[str, list[Row]] = {"sent": [], "published": []}
+        # Of messages, the share that is told.
+        self.share = 1.0
         # By app and error: there may be very many, and nothing else is to be said of them.
         self._refusals: dict[tuple[str, str], int] = {}
         self._missed = 0
@@ -105,6 +110,13 @@ class EventLog:
         if self._count >= CHUNK_EVENTS or len(self._runs) >= CHUNK_RUNS:
             self._write()
 
+    def put(self, kind: str, row: Row) -> None:
+        """Tell of one message."""
+        rows = self._rows[kind]
+        rows.append(row)
+        if len(rows) >= CHUNK_RUNS:
+            self._write()
+
     def keep(self, run: Run) -> None:
         """Tell of events that are to be known even if the node is killed now."""
         if self.slate is not None and not self._put(run):
@@ -124,7 +136,8 @@ class EventLog:
 
     def _beat(self) -> None:
         self._handle = self._timer.call_later(INTERVAL_S, self._beat)
-        idle = not self._runs and not self._refusals and not self._missed
+        rows = any(self._rows.values())
+        idle = not self._runs and not rows and not self._refusals and not self._missed
         now = self._wall_us()
         # A clock that was set back is not waited for.
         if idle and 0 <= now - self._alive_at < ALIVE_S * 1_000_000:
@@ -139,6 +152,12 @@ class EventLog:
             self._runs.append(("refused", 1, shared, {}))
         self._count += len(self._refusals)
         self._refusals.clear()
+        for kind, rows in self._rows.items():
+            if rows:
+                self._rows[kind] = []
+                # Before all else: what ends a life is the last that is told of it.
+                self._runs[:0] = runs_of_rows(kind, rows, self.share)
+                self._count += len(rows)
         events, missed = self._count, self._missed
         if missed:
             shared = {AT: now, N: missed, REASON: self._why_missed}

@@ -49,6 +49,8 @@ from chappe.message import Message
 
 # Why a queue's event is told: a life before had no time to.
 RECOVERED = "recovered"
+# Why a message is passed over that is lost to nobody.
+NOBODY = "nobody"
 
 
 class EventRecorder(CountingRecorder):
@@ -60,12 +62,12 @@ class EventRecorder(CountingRecorder):
         self._add = log.add
         # For what is to be exact even if the node is killed: queues and requests.
         self._keep = log.keep
+        self._put = log.put
         self._wall_us = wall_us
         self._sampling = Sampling(share) if share < 1 else None
-        # Asked about every message, hence without a way around.
-        self._choose: Callable[[Sequence[Message]], Sequence[Message]] | None = None
-        if self._sampling is not None:
-            self._choose = self._sampling.of
+        log.share = 1.0 if self._sampling is None else self._sampling.share
+        # All that lies in between is not chosen, and needs no more than this look.
+        self._quiet_from = self._quiet_until = 0
         self.came = wall_us()
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
@@ -88,9 +90,8 @@ class EventRecorder(CountingRecorder):
         went_to: Sequence[str] = (),
     ) -> None:
         self.sends += len(messages)
-        if self._choose is not None and not (messages := self._choose(messages)):
-            return
-        self._pass("sent", app, messages, receivers, came_from, went_to)
+        if messages[0].id < self._quiet_from or messages[-1].id >= self._quiet_until:
+            self._pass("sent", app, messages, receivers, came_from, went_to)
 
     def published(
         self,
@@ -102,9 +103,8 @@ class EventRecorder(CountingRecorder):
     ) -> None:
         self.publishes += len(messages)
         self.published_deliveries += len(messages) * receivers
-        if self._choose is not None and not (messages := self._choose(messages)):
-            return
-        self._pass("published", app, messages, receivers, came_from, went_to)
+        if messages[0].id < self._quiet_from or messages[-1].id >= self._quiet_until:
+            self._pass("published", app, messages, receivers, came_from, went_to)
 
     def forwarded(
         self,
@@ -115,8 +115,6 @@ class EventRecorder(CountingRecorder):
         *,
         promised: bool,
     ) -> None:
-        if self._choose is not None and not (messages := self._choose(messages)):
-            return
         self._pass("sent" if promised else "published", app, messages, 0, came_from, went_to)
 
     def _pass(
@@ -128,21 +126,28 @@ class EventRecorder(CountingRecorder):
         came_from: str,
         went_to: Sequence[str],
     ) -> None:
-        """Tell of messages to one address that were chosen, and left this node."""
-        shared: dict[int, Any] = {
-            AT: self._wall_us(),
-            APP: app,
-            TARGET: messages[0].to,
-            CAME: self.came,
-            N: receivers,
-        }
-        if self._sampling is not None:
-            shared[SHARE] = self._sampling.share
+        """Tell of messages to one address that left this node: those of them that are chosen."""
+        sampling, share = self._sampling, 1.0
+        if sampling is not None:
+            share, messages = sampling.share, sampling.of(messages)
+            self._quiet_from, self._quiet_until = sampling.quiet_from, sampling.quiet_until
+            if not messages:
+                return
+        first, at, came = messages[0], self._wall_us(), self.came
+        if len(messages) == 1 and not came_from and not went_to:
+            row = (at, app, first.id, first.sender, first.to, came, receivers, len(first.payload))
+            self._put(kind, row)
+            return
+        shared = {AT: at, APP: app, TARGET: first.to, CAME: came, N: receivers, SHARE: share}
         if came_from:
             shared[CAME_FROM] = came_from
         if went_to:
             shared[WENT_TO] = went_to
-        self._add(run_of_messages(kind, messages, shared, own=not came_from))
+        if len(messages) > 1:
+            self._add(run_of_messages(kind, messages, shared, own=not came_from))
+            return
+        shared[MESSAGE], shared[SENDER], shared[BYTES] = first.id, first.sender, len(first.payload)
+        self._add((kind, 1, shared, NONE))
 
     def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:
         self._lose(app, reason, messages[0].to, [message.id for message in messages])
@@ -180,6 +185,10 @@ class EventRecorder(CountingRecorder):
     def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:
         shared = queue_event(self._wall_us(), app, queue, {GROUP: group})
         self._keep(run_of_lent("acked", items, shared))
+
+    def unwanted(self, app: str, queue: str, group: str, message: int) -> None:
+        told = {MESSAGE: message, GROUP: group, N: 1, REASON: NOBODY}
+        self._queue_event("dropped", app, queue, told)
 
     def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
         shared = queue_event(self._wall_us(), app, queue, {GROUP: group, REASON: reason})

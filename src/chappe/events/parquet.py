@@ -86,7 +86,9 @@ class EventTable:
     def _take(self, chunk: Chunk) -> None:
         serial = chunk.serial
         for kind, count, shared, each in chunk.runs:
-            columns = self._columns(shared[AT] // _HOUR_US)
+            # Those of a run that say it one by one are of one hour all the same.
+            at = shared[AT] if AT in shared else each[AT][0]
+            columns = self._columns(at // _HOUR_US)
             columns.put(_V, [chunk.v] * count)
             columns.put(_KIND, [kind] * count)
             columns.put(_NODE, [chunk.node] * count)

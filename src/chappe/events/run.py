@@ -19,7 +19,9 @@ from chappe.events.record import (
     FOLLOWING,
     MESSAGE,
     SENDER,
+    SHARE,
     TARGET,
+    N,
     Run,
 )
 from chappe.events.recorder import Lent, Queued
@@ -27,17 +29,14 @@ from chappe.message import Message
 
 _ID, _SENDER, _PAYLOAD = attrgetter("id"), attrgetter("sender"), attrgetter("payload")
 NONE: dict[int, Sequence[Any]] = {}
+_HOUR_US = 3_600_000_000
 
 
 def run_of_messages(
     kind: str, messages: Sequence[Message], shared: dict[int, Any], *, own: bool
 ) -> Run:
-    """A run of messages to one address; `own`: their ids are of this node, so they grow."""
+    """A run of several messages to one address; `own`: their ids are of this node, so they grow."""
     first, count = messages[0], len(messages)
-    if count == 1:
-        shared[MESSAGE], shared[SENDER] = first.id, first.sender
-        shared[BYTES] = len(first.payload)
-        return kind, 1, shared, NONE
     each: dict[int, Sequence[Any]] = {}
     if own and messages[-1].id - first.id == count - 1:
         shared[FOLLOWING] = first.id
@@ -46,6 +45,19 @@ def run_of_messages(
     _put(SENDER, list(map(_SENDER, messages)), shared, each)
     _put(BYTES, list(map(len, map(_PAYLOAD, messages))), shared, each)
     return kind, count, shared, each
+
+
+# A message that was alone, and went to sessions of its own node: there are very many.
+Row = tuple[int, str, int, str, str, int, int, int]
+_ROW = (AT, APP, MESSAGE, SENDER, TARGET, CAME, N, BYTES)
+
+
+def runs_of_rows(kind: str, rows: Sequence[Row], share: float) -> list[Run]:
+    """What became of messages one by one, told together; those of an hour, at least."""
+    shared = {SHARE: share}
+    if rows[0][0] // _HOUR_US == rows[-1][0] // _HOUR_US:
+        return [(kind, len(rows), shared, dict(zip(_ROW, zip(*rows, strict=True), strict=True)))]
+    return [(kind, 1, shared | dict(zip(_ROW, row, strict=True)), NONE) for row in rows]
 
 
 def run_of_stored(messages: Sequence[Queued], shared: dict[int, Any]) -> Run:

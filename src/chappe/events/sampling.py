@@ -33,7 +33,7 @@ T = TypeVar("T", bound=Numbered)
 class Sampling:
     """Chooses a share of all ids."""
 
-    __slots__ = ("_chosen", "_from", "_residues", "_until", "share")
+    __slots__ = ("_chosen", "_residues", "quiet_from", "quiet_until", "share")
 
     def __init__(self, share: float) -> None:
         count = round(share * _MODULUS)
@@ -41,8 +41,9 @@ class Sampling:
         self.share = count / _MODULUS
         self._residues = [n for n in range(_MODULUS) if n * _FACTOR % _MODULUS < count]
         self._chosen = frozenset(self._residues)
-        # None from here up to there is chosen: where many messages are, most runs lie in between.
-        self._from = self._until = 0
+        # None from here up to there is chosen, as was seen last. Where many messages are, most runs
+        # lie in between: who has so many to ask about looks here first.
+        self.quiet_from = self.quiet_until = 0
 
     def takes(self, id: int) -> bool:
         """Whether what has this id is recorded."""
@@ -54,24 +55,34 @@ class Sampling:
         Of others, too: they only cost more.
         """
         first, ahead = messages[0].id, len(messages) - 1
-        if not ahead:
-            return messages if first % _MODULUS in self._chosen else ()
         last = messages[-1].id
         if last - first != ahead:
-            return self._each(messages)
+            chosen = self._chosen
+            return [message for message in messages if message.id % _MODULUS in chosen]
         # None is missing between the first and the last.
-        if self._from <= first and last < self._until:
+        residues = self._residues
+        if not residues:
+            self.quiet_from, self.quiet_until = 0, _NEVER
             return ()
-        residues, low = self._residues, first % _MODULUS
-        at = bisect_left(residues, low)
-        if at == len(residues) or low + ahead >= _MODULUS:
-            return self._each(messages)
-        begin = residues[at]
-        if begin > low + ahead:
-            self._from, self._until = first, first - low + begin
+        residue = first % _MODULUS
+        begin, at, count = first - residue, bisect_left(residues, residue), len(residues)
+        if at == count:
+            begin, at = begin + _MODULUS, 0
+        one = begin + residues[at]
+        self.quiet_from, self.quiet_until = first, one
+        if one > last:
             return ()
-        return [messages[n - low] for n in residues[at : bisect_left(residues, low + ahead + 1)]]
+        found = []
+        while one <= last:
+            found.append(messages[one - first])
+            self.quiet_from = one + 1
+            at += 1
+            if at == count:
+                begin, at = begin + _MODULUS, 0
+            one = begin + residues[at]
+        self.quiet_until = one
+        return found
 
-    def _each(self, messages: Sequence[T]) -> Sequence[T]:
-        chosen = self._chosen
-        return [message for message in messages if message.id % _MODULUS in chosen]
+
+# Beyond all ids.
+_NEVER = 1 << 64
