@@ -8,24 +8,21 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from chappe.ids import snowflake_ms
 from chappe.pipeline.job import run
 from chappe.pipeline.options import Options
-from chappe.pipeline.table import read
 from tests.cli.process import run_here
 from tests.faults.stories import queue_known
 from tests.faults.trio import story, until
-from tests.pipeline.live import AHEAD_MS, NAMES, Cluster, Known, Load, address_on
+from tests.pipeline.live import AHEAD_MS, NAMES, Cluster, Load, address_on
+from tests.pipeline.lived import SECOND, Lived, handed_then, hops_over_links
 from tests.servers import RedisServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-SECOND = 1_000_000
 OPTIONS = Options(grace_ms=1_500, queue_sla_ms=1_000)
 # Of the node that comes back, and of the one that does not: where work is done, and where nobody
 # takes what is sent.
@@ -34,33 +31,6 @@ GONE, LEFT = address_on("n2", "queue:gone"), address_on("n2", "queue:left")
 SERVICES = {name: address_on(name, "service:s") for name in ("n1", "n2")}
 TOPICS = {name: address_on(name, "topic:t") for name in ("n1", "n2")}
 UNSENT = 10
-Row = dict[str, Any]
-
-
-class Lived(NamedTuple):
-    """What clients know, and what the tables say."""
-
-    load: Load
-    # When each node was killed.
-    killed: dict[str, int]
-    tables: Path
-
-    def table(self, name: str) -> list[Row]:
-        rows: list[Row] = read(self.tables, name).to_pylist()
-        return rows
-
-    def audit(self, family: str, *verdicts: str) -> list[Row]:
-        rows = [row for row in self.table("audit") if row["family"] == family]
-        return [row for row in rows if row["verdict"] in verdicts]
-
-    def size_of(self) -> dict[int | str, int]:
-        """The size of each message and request that any node told of."""
-        return {
-            path["message"] or path["label"]: hop["bytes"]
-            for path in self.table("paths")
-            for hop in path["hops"]
-            if hop["bytes"] is not None
-        }
 
 
 async def live(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
@@ -197,57 +167,41 @@ def test_requests_without_an_answer_are_named_and_no_others(lived: Lived) -> Non
 
 
 def test_of_topics_the_last_interval_of_a_node_that_died_is_unknown(lived: Lived) -> None:
-    published = lived.load.published
+    published, wrong = lived.load.published, lived.clocks_wrong_by()
     rows = lived.audit("topic", "lost", "unknown")
     assert {row["verdict"] for row in rows} <= {"unknown"}, rows
     intervals = {row["node"]: row["at"] for row in lived.audit("node", "unknown")}
     assert intervals.keys() == {"n1", "n2"}
     for name, alive in intervals.items():
-        # It says so four times a second.
-        assert 0 < lived.killed[name] - alive < SECOND
+        # It says so four times a second, unless the machine is busy.
+        assert -wrong < lived.killed[name] - alive < 4 * SECOND
     for row in rows:
         near = [
             name
             for name, alive in intervals.items()
-            if alive - SECOND <= row["at"] <= lived.killed[name] + SECOND
+            if alive - SECOND <= row["at"] <= lived.killed[name] + SECOND + wrong
         ]
         assert any(name in row["reason"] for name in near), row
     # What others handed to it then, it had no time to tell of.
     named = {row["message"] for row in rows}
     for name, alive in intervals.items():
-        assert handed_then(published, TOPICS[name], alive, lived.killed[name]) <= named
-
-
-def handed_then(published: Known, topic: str, since: int, until: int) -> set[int]:
-    """Messages that clients of the first node published to a topic within a time."""
-    ids = {published.ids[size] for size in published.of("ok", to=topic, via=("n0",))}
-    return {one for one in ids if since < snowflake_ms(one) * 1000 < until - SECOND // 100}
+        then = handed_then(published, TOPICS[name], alive + wrong, lived.killed[name] - wrong)
+        assert then <= named
 
 
 def test_a_clock_that_is_wrong_is_put_right(lived: Lived) -> None:
-    beats = [row for row in lived.table("events") if row["kind"] == "link"]
-    trip = max(row["round_trip"] for row in beats)
+    wrong = lived.clocks_wrong_by()
     shifts = {row["shift"] for row in lived.table("clocks") if row["node"] == "n1"}
     assert shifts
-    assert all(abs(shift + AHEAD_MS * 1000) <= trip for shift in shifts), (shifts, trip)
-    delays, raw = [], []
-    for path in lived.table("paths"):
-        for hop in path["hops"]:
-            if hop["kind"] != "published" or hop["came_from"] is None:
-                continue
-            if "n1" not in (hop["node"], hop["came_from"]):
-                continue
-            left = [
-                one
-                for one in path["hops"]
-                if one["node"] == hop["came_from"] and hop["node"] in (one["went_to"] or ())
-            ]
-            if left:
-                delays.append(hop["came"] + hop["shift"] - left[0]["at"] - left[0]["shift"])
-                raw.append(hop["came"] - left[0]["at"])
-    assert len(delays) > 100
-    assert max(map(abs, raw)) > AHEAD_MS * 1000 - SECOND
-    # An offset is wrong by half a round trip at most.
-    quickest = sorted(row["round_trip"] for row in beats)[len(beats) // 2]
-    assert sum(delay < -quickest for delay in delays) <= len(delays) // 100, sorted(delays)[:5]
-    assert sorted(delays)[len(delays) // 2] < SECOND // 10
+    assert all(abs(shift + AHEAD_MS * 1000) <= wrong for shift in shifts), (shifts, wrong)
+    told, corrected = [], []
+    for hop, before in hops_over_links(lived.table("paths"), "n1"):
+        told.append(hop["came"] - before["at"])
+        corrected.append(told[-1] + hop["shift"] - before["shift"])
+    assert len(told) > 100
+    assert min(map(abs, told)) > AHEAD_MS * 500
+    # What comes is dated by the beginning of the turn of the loop that reads it, which may have
+    # begun before it was sent: now and then, by a little.
+    corrected.sort()
+    assert corrected[len(corrected) // 100] >= -wrong, (corrected[:5], wrong)
+    assert corrected[len(corrected) // 2] <= SECOND // 4 + wrong
