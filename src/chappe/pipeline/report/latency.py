@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Final
 
 import plotly.graph_objects as go
@@ -20,7 +21,7 @@ from chappe.pipeline.report.chart import (
     timed_lines,
     told_ms,
 )
-from chappe.pipeline.report.sketches import Sketch, exploded, sketches
+from chappe.pipeline.report.sketches import Sketch, sketches
 from chappe.pipeline.report.span import Span
 from chappe.pipeline.sketch import time_of
 
@@ -51,8 +52,8 @@ _SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 _CELL: Final = 12
 
 
-def section(table: pa.Table, span: Span) -> Section:
-    """The section of latency."""
+def section(times: pa.Table, span: Span) -> Section:
+    """The section of latency, of times that were flattened."""
     made = Section(
         "Latency",
         "From when a message came to its first node until it was in the last receiver's outbox; of "
@@ -61,29 +62,26 @@ def section(table: pa.Table, span: Span) -> Section:
         "percentiles are right within 1 %.",
         "No message was recorded: none was sent, or events.share of the nodes is 0.",
     )
-    if table.num_rows:
-        made.drawings.extend(_over_time(table, span))
-        made.drawings.append(_hops(table))
-        made.drawings.extend(_hops_over_time(table, span))
-        made.drawings.extend([_heat(table, span), _slower(table)])
+    if times.num_rows:
+        made.drawings.extend(_over_time(times, span))
+        made.drawings.append(_hops(times))
+        made.drawings.extend(_hops_over_time(times, span))
+        made.drawings.extend([_heat(times, span), _slower(times)])
     return made
 
 
-def whole(table: pa.Table) -> pa.Table:
-    """The rows of those steps that people wait for."""
+def _whole(times: pa.Table) -> pa.Table:
+    """Those of the steps that people wait for."""
     masks = [
-        pc.and_(pc.equal(table["family"], family), pc.equal(table["hop"], hop))
+        pc.and_(pc.equal(times["family"], family), pc.equal(times["hop"], hop))
         for family, hop in WHOLE
     ]
-    mask = masks[0]
-    for other in masks[1:]:
-        mask = pc.or_(mask, other)
-    return table.filter(mask)
+    return times.filter(reduce(pc.or_, masks))
 
 
-def _over_time(table: pa.Table, span: Span) -> Iterator[Drawing]:
+def _over_time(times: pa.Table, span: Span) -> Iterator[Drawing]:
     """Percentiles over time, for each family a plot."""
-    found = sketches(span.stepped(whole(table)), ["family", "hop", "step"])
+    found = sketches(_whole(times), ["family", "hop", "step"])
     looks = colours(_SHARES)
     for key, title in WHOLE.items():
         of_step = [found.get((*key, step), Sketch([], [])) for step in span.steps]
@@ -95,9 +93,9 @@ def _over_time(table: pa.Table, span: Span) -> Iterator[Drawing]:
             yield timed_lines(title, span, series, looks)
 
 
-def _hops_over_time(table: pa.Table, span: Span) -> Iterator[Drawing]:
+def _hops_over_time(times: pa.Table, span: Span) -> Iterator[Drawing]:
     """How each step changed: its median and its worst per cent."""
-    found = sketches(span.stepped(table), ["family", "hop", "role", "step"])
+    found = sketches(times, ["family", "hop", "role", "step"])
     present = {key[:3] for key in found}
     for family, word in _FAMILIES.items():
         steps = {hop: title for hop, title in _HOPS.items() if (family, *hop) in present}
@@ -116,9 +114,9 @@ def _hops_over_time(table: pa.Table, span: Span) -> Iterator[Drawing]:
             yield timed_lines(f"{name} of each step, to a {word}", span, series, looks)
 
 
-def _heat(table: pa.Table, span: Span) -> Drawing:
+def _heat(times: pa.Table, span: Span) -> Drawing:
     """All of them over time: what percentiles hide, such as two humps, is seen here."""
-    rows = exploded(span.stepped(whole(table)), ["step"])
+    rows = _whole(times)
     cell = pc.cast(pc.floor(pc.divide(pc.cast(rows["bucket"], pa.float64()), _CELL)), pa.int64())
     counted = (
         rows.append_column("cell", cell).group_by(["step", "cell"]).aggregate([("count", "sum")])
@@ -126,45 +124,45 @@ def _heat(table: pa.Table, span: Span) -> Drawing:
     counts = {(row["step"], row["cell"]): row["count_sum"] for row in counted.to_pylist()}
     cells = [cell for _step, cell in counts]
     heights = list(range(min(cells, default=0), max(cells, default=0) + 1))
-    times = [time_of(height * _CELL + _CELL // 2) / 1000 for height in heights]
+    middles = [time_of(height * _CELL + _CELL // 2) / 1000 for height in heights]
     figure = plot(height=340)
     figure.add_trace(
         go.Heatmap(
             x=span.times,
-            y=times,
+            y=middles,
             z=[[counts.get((step, height)) for step in span.steps] for height in heights],
             colorscale="Cividis",
             xperiod=span.step_min * 60_000,
             xperiodalignment="middle",
-            customdata=[[told_ms(time)] * len(span.steps) for time in times],
+            customdata=[[told_ms(time)] * len(span.steps) for time in middles],
             hovertemplate="%{x}<br>about %{customdata}: %{z:,} messages<extra></extra>",
             colorbar={"title": {"text": "messages"}, "thickness": 12, "outlinewidth": 0},
         )
     )
-    figure.update_yaxes(**time_axis(times))
+    figure.update_yaxes(**time_axis(middles))
     figure.update_layout(hovermode="closest")
     return Drawing("how many took how long", timed(figure, span))
 
 
-def _slower(table: pa.Table) -> Drawing:
+def _slower(times: pa.Table) -> Drawing:
     """Which share took longer than a time: the tail, which is what people feel."""
-    found = sketches(whole(table), ["family", "hop"])
+    found = sketches(_whole(times), ["family", "hop"])
     looks = colours(WHOLE.values())
     figure = plot(height=340)
-    times = []
+    known: list[float] = []
     for key, sketch in found.items():
         xs, ys = sketch.slower()
-        times += xs
+        known += xs
         look = {"shape": "hv", "color": looks[WHOLE[key]], "width": 2}
         figure.add_trace(go.Scatter(x=xs, y=ys, name=WHOLE[key], mode="lines", line=look))
-    figure.update_xaxes(hoverformat=".3~g", tickangle=0, **time_axis(times))
+    figure.update_xaxes(hoverformat=".3~g", tickangle=0, **time_axis(known))
     figure.update_yaxes(type="log", tickformat=".4~p", dtick=1)
     return Drawing("which share took longer than", figure)
 
 
-def _hops(table: pa.Table) -> Drawing:
+def _hops(times: pa.Table) -> Drawing:
     """Where the time goes: each step from its median to its worst."""
-    found = sketches(table, ["family", "hop", "role"])
+    found = sketches(times, ["family", "hop", "role"])
     keys = [(f, *hop) for f in _FAMILIES for hop in _HOPS if (f, *hop) in found]
     names = [f"{_FAMILIES[family]}: {_HOPS[hop, role]}" for family, hop, role in keys]
     looks = colours(_SHARES)
@@ -197,8 +195,8 @@ def _hops(table: pa.Table) -> Drawing:
                 hovertemplate="%{customdata}",
             )
         )
-    times = [x for xs in percentiles.values() for x in xs]
-    figure.update_xaxes(tickangle=0, **time_axis(times))
+    known = [x for xs in percentiles.values() for x in xs]
+    figure.update_xaxes(tickangle=0, **time_axis(known))
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_layout(hovermode="y unified", legend={"y": -0.08})
     return Drawing("where the time goes", figure, wide=True)

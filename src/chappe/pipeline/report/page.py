@@ -16,12 +16,14 @@ from plotly.offline import get_plotlyjs
 
 from chappe.pipeline.report import audit, delivery, latency, links, queues, sessions, ways
 from chappe.pipeline.report.chart import Drawing, Section, shares, told_ms
-from chappe.pipeline.report.sketches import Sketch, sketches
+from chappe.pipeline.report.sketches import Sketch, flattened, sketches
 from chappe.pipeline.report.span import Span
 from chappe.pipeline.report.theme import SCRIPT, STYLE
 from chappe.pipeline.table import read
 
 _GOLD: Final = ("delivery", "latency", "links", "queues", "sessions", "audit")
+# What of the largest of them is shown.
+_COLUMNS: Final = {"latency": ["family", "hop", "role", "window", "buckets"]}
 # Reasons to put a row aside that are listed; the table has all.
 _PROBLEMS_MAX: Final = 50
 # The page carries all that it needs, and a browser is told to fetch nothing.
@@ -49,11 +51,12 @@ def write(tables: Path, out: Path) -> int:
 
 
 def _page(tables: Path) -> Iterator[str]:
-    found = {name: read(tables, name) for name in _GOLD}
+    found = {name: read(tables, name, _COLUMNS.get(name)) for name in _GOLD}
     problems = read(tables, "quarantine", columns=["problem"])
     # One span for all, so that plots below each other are of the same time.
     span = Span.of(*(found[name] for name in _GOLD[:-1]), audit.births(found["audit"]))
-    sections = _sections(tables, found, problems, span)
+    times = flattened(found["latency"], span)
+    sections = _sections(tables, found | {"latency": times}, problems, span)
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -63,7 +66,7 @@ def _page(tables: Path) -> Iterator[str]:
     for name, section in sections.items():
         yield f'<a href="#{name}">{escape(section.title)}</a>'
     yield '</nav></header><main><div class="tiles">'
-    for value, words, looks in _tiles(found, span, problems.num_rows):
+    for value, words, looks in _tiles(found | {"latency": times}, span, problems.num_rows):
         yield f'<div class="tile {looks}"><b>{escape(value)}</b><span>{escape(words)}</span></div>'
     yield "</div>"
     for name, section in sections.items():
