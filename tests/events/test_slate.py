@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import chappe.blocking
 from chappe.errors import Overload
 from chappe.events.eventlog import EventLog
 from chappe.events.record import AT, MESSAGE, decode_chunks, rows_of
 from chappe.events.slate import Slate, Told
+from chappe.node.sealing import seal
 from chappe.node.slates import lacking, left_slates, open_slate, remove_slate
+from tests.events.tables import check_serials, of
+from tests.events.tables import rows as table_of
 from tests.events.test_eventlog import KeptLog, StepTimer
+from tests.faults.process import NodeProcess
 
 
 class Life:
@@ -144,3 +149,39 @@ def test_a_slate_is_a_file_that_a_life_in_order_takes_away(tmp_path: Path) -> No
     remove_slate(tmp_path, 7)
     assert left_slates(tmp_path) == []
     assert lacking([], []) == []
+
+
+ALL = "[events]\nenabled = true\nshare = 1.0\nseal_s = 3600\n"
+
+
+def test_of_a_node_that_is_killed_all_that_anybody_was_told_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CHAPPE_EVENTS_ENABLED")
+    node = NodeProcess(tmp_path, ALL)
+    events = node.data / "events"
+    log = events / "_log" / "node"
+    told: list[list[int]] = []
+    try:
+        for _ in range(2):
+            with chappe.blocking.connect(node.addresses["websocket"], as_="user:a") as client:
+                client.create("queue:jobs")
+                sent = [int(client.send("queue:jobs", n)) for n in range(50)]
+                # At once: less than an interval after the last of them.
+                node.kill()
+            told.append(sent)
+            assert len(left_slates(log)) == 1
+            node.start()
+        node.stop()
+        assert left_slates(log) == []
+        node.start()
+        with chappe.blocking.connect(node.addresses["websocket"], as_="user:a") as client:
+            told.append([int(client.send("queue:jobs", n)) for n in range(50)])
+            node.kill()
+    finally:
+        node.kill()
+    seal(events)
+    assert left_slates(log) == []
+    table = table_of(events)
+    check_serials(table)
+    assert [row["message"] for row in of(table, "stored")] == [one for each in told for one in each]
