@@ -1,27 +1,33 @@
 """Events: what recording costs a node, all of it and one in a hundred, beside none at all.
 
-Three nodes are measured in turn, several times over, and each is compared with the one that records
-nothing in the same round. CPU time is that of the node; what the process that copies needs, off the
-messages' way and after everything else, is told by itself.
+Three nodes do the same work in lockstep (lockstep.py), many times over, and each is compared with
+the one that records nothing. The median of those ratios is what counts: whoever else uses the
+machine disturbs some of them, not most. CPU time is that of the node with all its threads; what
+the process that copies needs, off the messages' way and after everything else, is told by itself.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.figure import Figure, Promise, Table, figure, ratio
+from benchmarks.lockstep import Drill, costs_of, cpu_ns
 from benchmarks.server import Server, start_chappe
 
 _REPETITIONS = 9
-_WARM_S = 0.25
-_SECONDS = 1.0
-_COST = "cpu_us_per_delivery"
+# In one repetition, for each node; and as many messages in a turn as are written down at once.
+_TURNS = 12
+_MESSAGES = 9_000
+# Of a fan-out, so many deliveries.
+_DELIVERIES = 100_000
+# How long nodes are watched that have nothing to do.
+_REST_S = 10.0
 _SECTIONS = {
     "nothing": "enabled = false",
     "1 in 100": "enabled = true\nshare = 0.01",
@@ -33,38 +39,22 @@ _LATER = "\nseal_s = 3600\nsegment_bytes = 268435456\n"
 
 @dataclass(frozen=True)
 class Work:
-    """Who sends how much to whom, and by how much recording may add to it: all, and one in 100."""
+    """What is done, and by how much recording may add to it: all, and one in 100."""
 
     title: str
-    protocol: str
-    shape: str
-    connections: int
-    window: int
+    drill: Drill
     bounds: tuple[float, float]
 
 
+FAN_OUT, PAIRS = (1.03, 1.02), (1.3, 1.02)
 WORKS = (
-    Work("fan-out to 1,000, pipelined", "json", "fan", 1000, 64, (1.03, 1.02)),
-    Work("fan-out to 1,000, one at a time", "json", "fan", 1000, 2, (1.03, 1.02)),
-    Work("100 pairs, pipelined, JSON on WebSocket", "json", "pairs", 100, 64, (1.3, 1.02)),
-    Work("100 pairs, pipelined, packed on TCP", "packed", "pairs", 100, 64, (1.3, 1.02)),
-    Work("100 pairs, one at a time, JSON on WebSocket", "json", "pairs", 100, 1, (1.3, 1.02)),
+    Work("fan-out to 100, pipelined, JSON on WebSocket", Drill("json", "fan", 100, 32), FAN_OUT),
+    Work("fan-out to 100, pipelined, packed on TCP", Drill("packed", "fan", 100, 32), FAN_OUT),
+    Work("fan-out to 1,000, one at a time, JSON", Drill("json", "fan", 1_000, 1), FAN_OUT),
+    Work("100 pairs, pipelined, JSON on WebSocket", Drill("json", "pairs", 100, 32), PAIRS),
+    Work("100 pairs, pipelined, packed on TCP", Drill("packed", "pairs", 100, 32), PAIRS),
+    Work("100 pairs, one at a time, JSON on WebSocket", Drill("json", "pairs", 100, 1), PAIRS),
 )
-
-
-class _Alone:
-    """A server without the process that copies for it."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self.name = server.name
-        self.ports: Mapping[str, str] = server.ports
-
-    def pids(self) -> list[int]:
-        return [self._server.process.pid]
-
-    def settle(self) -> None:
-        self._server.settle()
 
 
 class EventCost:
@@ -73,11 +63,13 @@ class EventCost:
     name = "events"
 
     def steps(self, bench: Bench) -> int:
-        return len(WORKS) * len(_SECTIONS) * self._repetitions(bench) + 1
+        return len(WORKS) * self._repetitions(bench) + 2
 
     def measure(self, bench: Bench) -> list[Table]:
         with _servers(bench) as (servers, folder):
             tables = [self._measure_work(bench, work, servers) for work in WORKS]
+            bench.advance("nodes that record, at rest")
+            tables.append(_measure_rest(servers, _REST_S / 5 if bench.quick else _REST_S))
             for server in servers.values():
                 server.process.terminate()
                 server.process.wait()
@@ -88,15 +80,14 @@ class EventCost:
         return 1 if bench.quick else _REPETITIONS
 
     def _measure_work(self, bench: Bench, work: Work, servers: dict[str, Server]) -> Table:
-        seconds = _SECONDS / 5 if bench.quick else _SECONDS
-        options = (work.connections, 128, work.window, _WARM_S, seconds)
         costs: dict[str, list[float]] = {what: [] for what in servers}
+        fan = work.drill.shape == "fan"
+        messages = _DELIVERIES // work.drill.count if fan else _MESSAGES
+        turns = 2 if bench.quick else _TURNS
         for _ in range(self._repetitions(bench)):
-            for what, server in servers.items():
-                bench.advance(f"{work.title}, recording {what}")
-                target = _Alone(server)
-                found = bench.load.run(target, work.protocol, work.shape, *options)
-                costs[what].append(found[_COST])
+            bench.advance(f"recording: {work.title}")
+            for what, cost in costs_of(servers, work.drill, messages, turns).items():
+                costs[what].append(cost)
         return _tabulate(work, {what: figure(values) for what, values in costs.items()})
 
 
@@ -128,6 +119,20 @@ def _tabulate(work: Work, costs: dict[str, Figure]) -> Table:
     for what, cost, bound in (("all", every, work.bounds[0]), ("1 in 100", some, work.bounds[1])):
         promise = Promise(f"CPU when {what} is recorded, divided by none,", bound, at_most=True)
         table.verdicts.append(promise.judge(ratio(cost, none)))
+    return table
+
+
+def _measure_rest(servers: dict[str, Server], seconds: float) -> Table:
+    """What is done by the clock, a few times a second, whatever the load: signs of life."""
+    began = {what: cpu_ns(server) for what, server in servers.items()}
+    time.sleep(seconds)
+    table = Table(
+        "Recording: at rest",
+        "CPU time of nodes that have nothing to do, in a second.",
+        ["recorded", "CPU ms per second"],
+    )
+    for what, server in servers.items():
+        table.rows.append([what, f"{(cpu_ns(server) - began[what]) / 1e6 / seconds:.2f}"])
     return table
 
 

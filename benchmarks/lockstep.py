@@ -2,9 +2,9 @@
 
 What a node pays for a message depends on how many it finds when it wakes, and that on whoever else
 uses the machine. So a node is stopped while its work is laid out, goes on when all of it waits in
-its sockets, and is stopped when all is delivered: whatever else runs, it finds the same. What counts
-is its own CPU time in between, to the nanosecond. Turns are short, and taken by one node after the
-other, so that what disturbs one of them disturbs the others; and of many turns the cheaper ones
+its sockets, and is stopped when all is delivered: whatever else runs, it finds the same. Its own
+CPU time in between is what counts, to the nanosecond. Turns are short, and taken by one node after
+the other, so that what disturbs one of them disturbs the others; and of many turns the cheaper ones
 count, as others on the machine only ever add to them.
 """
 
@@ -93,6 +93,10 @@ class _Line:
             return _packed([one] * count if count > 1 else one)
         return _json({"op": op, "to": to, "data": _PAYLOAD}) * count
 
+    def stay(self) -> None:
+        """Show that somebody is there: a node that was stopped asked nobody."""
+        self.socket.sendall(_packed([3]) if self._packed else b"\x8a\x80" + _MASK)
+
     def receive(self, count: int) -> None:
         """Read until so many messages were delivered; raises ServerError."""
         while count > 0:
@@ -104,13 +108,17 @@ class _Line:
             self._tail = data[1 - len(_MARK) :] if not data.endswith(_MARK) else b""
 
 
+def cpu_ns(server: Server) -> int:
+    """The CPU time of all threads of a server's process, see clock_getcpuclockid(3)."""
+    return time.clock_gettime_ns(~server.process.pid << 3 | 2)
+
+
 class Crew:
     """The clients of one node."""
 
     def __init__(self, server: Server, drill: Drill) -> None:
+        self._server = server
         self._pid = server.process.pid
-        # The CPU clock of all threads of another process, see clock_getcpuclockid(3).
-        self._clock = ~self._pid << 3 | 2
         self._drill = drill
         port, protocol = int(server.ports[drill.protocol]), drill.protocol
         senders = 1 if drill.shape == "fan" else drill.count
@@ -129,6 +137,8 @@ class Crew:
 
     def turn(self, rounds: int) -> int:
         """Let the node do its work so often; the CPU nanoseconds it took."""
+        for line in self._receivers:
+            line.stay()
         # What it does by the clock, and did not while it was stopped, it does now.
         self._round()
         os.kill(self._pid, signal.SIGCONT)
@@ -139,14 +149,14 @@ class Crew:
     def _round(self) -> int:
         for line, work in zip(self._senders, self._work, strict=True):
             line.socket.sendall(work)
-        began = time.clock_gettime_ns(self._clock)
+        began = cpu_ns(self._server)
         os.kill(self._pid, signal.SIGCONT)
         try:
             for line in self._receivers:
                 line.receive(self._drill.chunk)
         finally:
             os.kill(self._pid, signal.SIGSTOP)
-        return time.clock_gettime_ns(self._clock) - began
+        return cpu_ns(self._server) - began
 
     def close(self) -> None:
         """Let the node go on, without them."""
@@ -181,6 +191,4 @@ def costs_of(
     for server in servers.values():
         server.settle()
     deliveries = rounds * drill.deliveries
-    return {
-        what: sorted(each)[len(each) // 4] / 1000 / deliveries for what, each in spent.items()
-    }
+    return {what: sorted(each)[len(each) // 4] / 1000 / deliveries for what, each in spent.items()}
