@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -185,12 +186,28 @@ def streaming(tmp_path: Path, environment: dict[str, str]) -> Streaming:
                 text=True,
                 start_new_session=True,
             )
+        javas: list[int] = []
         try:
             yield Stream(process, log)
         finally:
+            javas = [os.pidfd_open(pid) for pid in children(process.pid)]
             kill(process)
+        for java in javas:
+            # It ends by itself when nobody is there to tell it what to do.
+            ended = select.poll()
+            ended.register(java, select.POLLIN)
+            assert ended.poll(60_000)
+            os.close(java)
 
     return start
+
+
+def children(pid: int) -> list[int]:
+    """The processes that one has started; none if it is gone."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
 
 
 def bring(source: Path, folder: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,18 +90,51 @@ def session(
     # Workers of Spark must be the Python that everything is installed in.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    try:
-        spark = _builder(options).getOrCreate()
-    except (PySparkException, Py4JError) as error:
-        raise SparkFailed(f"Spark did not start: {_told(error)}") from error
-    progress("start of Spark", clock.monotonic() - begun)
-    try:
+    with _quiet():
         try:
-            yield spark
-        finally:
-            spark.stop()
-    except (PySparkException, Py4JError) as error:
-        raise SparkFailed(f"Spark failed: {_told(error)}; the next run goes on") from error
+            with _same_interrupt():
+                spark = _builder(options).getOrCreate()
+        except (PySparkException, Py4JError) as error:
+            raise SparkFailed(f"Spark did not start: {_told(error)}") from error
+        progress("start of Spark", clock.monotonic() - begun)
+        try:
+            try:
+                yield spark
+            finally:
+                spark.stop()
+        except (PySparkException, Py4JError) as error:
+            raise SparkFailed(f"Spark failed: {_told(error)}; the next run goes on") from error
+
+
+@contextmanager
+def _same_interrupt() -> Iterator[None]:
+    """Keep what Ctrl-C does: Spark's own handler would talk to Java in the midst of talking to it;
+    that jobs end is seen to by the end of the session."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let the bridge to Java not log what it raises as well; at Ctrl-C it shows where it was."""
+    root, bridge = logging.getLogger(), logging.getLogger("py4j")
+    before = bridge.level
+    root.addFilter(_of_others)
+    bridge.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        root.removeFilter(_of_others)
+        bridge.setLevel(before)
+
+
+def _of_others(record: logging.LogRecord) -> bool:
+    """Whether a record is not of the bridge's, which logs some as if they were nobody's."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _builder(options: SessionOptions) -> SparkSession.Builder:
