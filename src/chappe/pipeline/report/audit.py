@@ -82,6 +82,8 @@ def _whys(table: pa.Table) -> Drawing:
             x=[n for _why, n in reasons],
             text=[safe(_short(why)) for why, _n in reasons],
             textposition="auto",
+            insidetextanchor="start",
+            insidetextfont={"color": "#11161c"},
             orientation="h",
             name=verdict,
             marker={"color": colour},

@@ -12,7 +12,7 @@ from chappe.pipeline.report.span import Span
 _COUNTED: Final = {
     "opened": "opened a minute",
     "closed": "closed a minute",
-    "reconnects": "came back within a minute, a minute",
+    "reconnects": "came back within a minute of leaving, a minute",
 }
 _DURATIONS: Final = {"duration_p50": "p50", "duration_p99": "p99"}
 
