@@ -178,6 +178,9 @@ def test_without_arrow_it_is_off_unless_it_was_asked_for(monkeypatch: pytest.Mon
         ({"seal_s": 0}, "events.seal_s"),
         ({"segment_bytes": 10}, "events.segment_bytes"),
         ({"disk_bytes_max": 100_000}, "events.disk_bytes_max"),
+        ({"retention_s": -1.0}, "events.retention_s"),
+        ({"retention_s": float("nan")}, "events.retention_s"),
+        ({"retention_bytes": -1}, "events.retention_bytes"),
     ],
 )
 def test_what_makes_no_sense_is_named(values: dict[str, float], named: str) -> None:

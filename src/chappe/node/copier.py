@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +31,7 @@ from chappe.log.parquet.order import (
     decode_order,
     encode_line,
 )
+from chappe.log.parquet.retention import let_go
 from chappe.node.eventtables import event_copier
 from chappe.queues.parquet.tables import queue_copier
 
@@ -36,6 +39,10 @@ _NICE = 10
 # Messages are nobody else's by default; a group may be let in.
 _UMASK = 0o027
 
+
+# How often it is looked for what is to go; and when that was, by node.
+_LOOK_S = 300.0
+_looked: dict[str, float] = {}
 
 _COPIERS: dict[str, Callable[[Path], Copier]] = {QUEUES: queue_copier, EVENTS: event_copier}
 
@@ -57,7 +64,16 @@ def _copy(order: Order, folder: Path) -> Copied:
     if order.kind == EVENTS:
         # A log is cut into many small segments, and nobody asks for those that are gone.
         copier.forget(order)
+        _let_go(order)
     return copied
+
+
+def _let_go(order: Order) -> None:
+    """Look for files that are kept no longer: now and then, as there may be many."""
+    now = time.monotonic()
+    if now - _looked.get(order.broker, -_LOOK_S) >= _LOOK_S:
+        _looked[order.broker] = now
+        let_go(Path(order.folder), order.broker, order.retention, datetime.now(UTC))
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from chappe.errors import ConfigError, StorageError
 from chappe.log.journal import Journal
 from chappe.log.parquet.copies import Copies
 from chappe.log.parquet.order import EVENTS, Copied, Order, decode_copied, encode_line
+from chappe.log.parquet.retention import Retention
 from chappe.node.options import ParquetOptions
 
 log = structlog.get_logger()
@@ -113,10 +114,10 @@ class Copying:
         self.let_go(broker)
         self._add(broker, Copies(broker, journal, self._options.waiting_bytes_max))
 
-    def take_events(self, node: str, journal: Journal, folder: Path) -> None:
+    def take_events(self, node: str, journal: Journal, folder: Path, retention: Retention) -> None:
         """Copy a node's event log from now on, from its oldest segment."""
         self._begin()
-        copies = Copies(node, journal, 0, kind=EVENTS, folder=str(folder))
+        copies = Copies(node, journal, 0, kind=EVENTS, folder=str(folder), retention=retention)
         self._add(_EVENTS_KEY, copies)
 
     def _add(self, key: str, copies: Copies) -> None:

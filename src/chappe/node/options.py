@@ -93,8 +93,16 @@ class EventsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     segment_bytes: int = 8 * 1024 * 1024
     # As much may wait to be copied; beyond that nothing is recorded, and how much that is, is.
     disk_bytes_max: int = 1024 * 1024 * 1024
+    # How long this node's tables are kept, and how many bytes of them; 0: all. A disk that nobody
+    # looks at does not fill up; who wants more has the pipeline take them, or says so.
+    retention_s: float = 7 * 86_400.0
+    retention_bytes: int = 16 * 1024 * 1024 * 1024
 
     def __post_init__(self) -> None:
+        if not 0 <= self.retention_s < math.inf:
+            raise ConfigError("events.retention_s: must be 0 or above, and finite")
+        if self.retention_bytes < 0:
+            raise ConfigError("events.retention_bytes: must be 0 or above")
         # So written, NaN is refused as well.
         if self.share is not None and not 0 <= self.share <= 1:
             raise ConfigError("events.share: must be between 0 and 1")

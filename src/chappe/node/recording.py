@@ -31,6 +31,7 @@ from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
 from chappe.log.options import MIB, JournalOptions
+from chappe.log.parquet.retention import Retention
 from chappe.node.copying import Copying
 from chappe.node.options import EVENT_LOGS, EVENTS, EventsOptions
 from chappe.node.slates import lacking, left_slates, open_slate, remove, remove_slate
@@ -113,7 +114,8 @@ class Recording:
         # Each life of a node begins a segment: the one before is whole then.
         journal.roll_soon()
         # Nobody else needs it: what is copied may go.
-        copying.take_events(self._name, journal, self._folder)
+        kept = Retention(self._options.retention_s, self._options.retention_bytes)
+        copying.take_events(self._name, journal, self._folder, kept)
         journal.trim(_ALL)
         self._journal, self._copying = journal, copying
         # Until this life says more, what the one before said holds.

@@ -12,6 +12,7 @@ import structlog
 
 from chappe.log.journal import Journal
 from chappe.log.parquet.order import QUEUES, Order
+from chappe.log.parquet.retention import Retention
 from chappe.log.segment import Segments
 
 log = structlog.get_logger()
@@ -28,10 +29,12 @@ class Copies:
         *,
         kind: str = QUEUES,
         folder: str = "",
+        retention: Retention | None = None,
     ) -> None:
         self.broker = broker
         self._kind = kind
         self._folder = folder
+        self._retention = retention or Retention()
         self.journal = journal
         self._waiting_bytes_max = waiting_bytes_max
         self._segments = Segments(journal.folder)
@@ -65,7 +68,7 @@ class Copies:
 
     def _order(self, base: int, end: int) -> Order:
         path = self._segments.path(base)
-        return Order(self.broker, path, base, end, self._kind, self._folder)
+        return Order(self.broker, path, base, end, self._kind, self._folder, self._retention)
 
     @property
     def waiting(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from chappe.log.parquet.retention import Retention
+
 # An error may quote what it met.
 REASON_MAX = 1_000
 # What a journal holds.
@@ -22,6 +24,8 @@ class Order(msgspec.Struct, frozen=True):
     kind: str = QUEUES
     # Where to; the process knows if it is not said.
     folder: str = ""
+    # What is kept of the files that are there.
+    retention: Retention = Retention()
 
 
 class Copied(msgspec.Struct, omit_defaults=True):
