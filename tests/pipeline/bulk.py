@@ -34,7 +34,8 @@ def write(folder: Path, rows: int, hours: int = 24, seed: int = 1, first: int = 
         place.mkdir(parents=True, exist_ok=True)
         for node, tables in parts.items():
             whole = pa.concat_tables([*tables, _lives(node, begin)])
-            serial = pa.array(np.arange(whole.num_rows) + hour * 100_000_000 + seed * 10_000_000)
+            start = hour * 100_000_000 + seed * 10_000_000 + int(node[1:]) * 3_333_333
+            serial = pa.array(np.arange(whole.num_rows) + start)
             whole = whole.set_column(SCHEMA.get_field_index("serial"), "serial", serial)
             pq.write_table(whole, place / f"{node}-{seed}-0.parquet", compression="zstd")
 

@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
-from chappe.pipeline.paths import IN_VAIN
 from chappe.pipeline.silver import window_of
 
 
@@ -14,22 +13,18 @@ def delivery(paths: DataFrame, options: Options) -> DataFrame:
     """Counts by app, family and minute of birth.
 
     A message that had no receivers, as one to a topic without subscribers, was promised to nobody
-    and is not counted. One that waits in a queue is counted, and not yet delivered.
+    and is not counted, nor one that was taken back. One that waits in a queue is counted, and not
+    yet delivered.
     """
-    reaches = fn.col("delivered").isNotNull() | fn.col("open") | fn.col("suspect")
+    travels = fn.col("family").isin("send", "topic")
+    reaches = fn.col("delivered").isNotNull() | fn.col("open") | fn.col("vain")
     counted = paths.where(
-        fn.when(fn.col("family").isin("send", "topic"), reaches).otherwise(
-            fn.col("family") != "other"
-        )
+        fn.when(travels, reaches).otherwise((fn.col("family") != "other") & ~fn.col("cancelled"))
     )
-    dropped = fn.expr(f"exists(hops, h -> h.kind = 'dropped' and {IN_VAIN})")
     whole = fn.col("delivered").isNotNull() & fn.when(
-        fn.col("family").isin("send", "topic"), ~fn.col("open") & ~dropped
+        travels, ~fn.col("open") & ~fn.col("vain")
     ).otherwise(fn.lit(True))
-    first_lent = fn.expr(
-        "array_min(transform(filter(hops, h -> h.kind = 'lent'), h -> h.at + h.shift))"
-    )
-    took = fn.when(fn.col("family") == "queue", first_lent - fn.col("ready")).otherwise(
+    took = fn.when(fn.col("family") == "queue", fn.col("lent") - fn.col("ready")).otherwise(
         fn.col("delivered") - fn.col("born")
     )
     promised = fn.when(fn.col("family") == "queue", options.queue_sla_ms * 1000).otherwise(

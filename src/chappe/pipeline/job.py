@@ -35,6 +35,9 @@ class Counts(NamedTuple):
     paths: int
 
 
+_NOTHING = Counts(0, 0, 0, 0, 0, 0)
+
+
 def run(
     spark: SparkSession,
     events: Collection[Path],
@@ -42,9 +45,11 @@ def run(
     options: Options | None = None,
     progress: Progress = lambda _stage, _seconds: None,
 ) -> Counts:
-    """Finish what was begun, then take all that is new; says what the latter was."""
-    finish(spark, tables, options, progress)
-    return take(spark, bronze.found(events), tables, options, progress)
+    """Finish what was begun, then take all that is new; says what the latter was, or if there was
+    nothing new, the former."""
+    finished = finish(spark, tables, options, progress)
+    taken = take(spark, bronze.found(events), tables, options, progress)
+    return taken if taken.files else finished
 
 
 def due(events: Collection[Path], tables: Path) -> bool:
@@ -58,11 +63,12 @@ def finish(
     tables: Path,
     options: Options | None = None,
     progress: Progress = lambda _stage, _seconds: None,
-) -> None:
-    """Finish the last run, if it was interrupted."""
+) -> Counts:
+    """Finish the last run, if it was interrupted; says what it was."""
     plan = bronze.Ledger(tables).planned()
-    if _unfinished(tables, plan.run):
-        _carry_out(spark, plan, tables, options or Options(), progress)
+    if not _unfinished(tables, plan.run):
+        return _NOTHING
+    return _carry_out(spark, plan, tables, options or Options(), progress)
 
 
 def take(
@@ -75,7 +81,7 @@ def take(
     """Take those of the files that no run took."""
     plan = bronze.Ledger(tables).plan(files)
     if plan is None:
-        return Counts(0, 0, 0, 0, 0, 0)
+        return _NOTHING
     return _carry_out(spark, plan, tables, options or Options(), progress)
 
 
@@ -117,6 +123,8 @@ def _settings_of(plan: bronze.Plan) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(2, min(200, plan.rows // ROWS_PER_TASK))),
         # All tables but paths have few rows, which fit into a hash table.
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+        # Java compiles no longer methods: what Spark makes one of would be interpreted for ever.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
     }
 
 

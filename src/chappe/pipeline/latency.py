@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from chappe.pipeline.sketch import gathered, percentile
+from chappe.pipeline.sketch import counted, gathered, percentiles
 
 _KEYS = ["hour", "app", "family", "hop", "role", "window"]
 
 
 def latency(steps: DataFrame) -> DataFrame:
     """Percentiles of steps, with the counts that they are from."""
-    return gathered(steps.where("bucket is not null"), _KEYS).withColumns(
-        {
-            "p50": percentile(0.5),
-            "p90": percentile(0.9),
-            "p99": percentile(0.99),
-            "p999": percentile(0.999),
-        }
+    return percentiles(
+        gathered(counted(steps, _KEYS), _KEYS), p50=0.5, p90=0.9, p99=0.99, p999=0.999
     )

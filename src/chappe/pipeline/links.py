@@ -6,24 +6,21 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.silver import HOUR_US, MINUTE_US, hour_of, window_of
-from chappe.pipeline.sketch import gathered, percentile
+from chappe.pipeline.sketch import bucket_of, percentiles
+from chappe.pipeline.steps import handed_on
 
 _KEYS = ["hour", "node", "peer", "window"]
 
 
-def links(steps: DataFrame, events: DataFrame) -> DataFrame:
+def links(travels: DataFrame, events: DataFrame) -> DataFrame:
     """Rows by pair and minute; of events also those of the hour before, in which a link may have
     gone down. Who wants certain hours takes those."""
-    every = ["handed", "arrived", "beats", "round_trip", "ahead", "ups", "downs", "down_us"]
-    parts = _travels(steps).unionByName(_beats(events), allowMissingColumns=True)
+    parts = travels.unionByName(_beats(events), allowMissingColumns=True)
     parts = parts.unionByName(_downs(events), allowMissingColumns=True)
-    summed = parts.groupBy(*_KEYS).agg(*[fn.max(name).alias(name) for name in every])
-    delays = gathered(steps.where("hop = 'link'"), _KEYS).select(
-        *_KEYS, percentile(0.5).alias("delay_p50"), percentile(0.99).alias("delay_p99")
-    )
-    joined = summed.join(delays, _KEYS, "left")
     counts = ["handed", "arrived", "beats", "ups", "downs", "down_us"]
-    return joined.withColumns(
+    every = [*counts, "round_trip", "ahead", "delay_p50", "delay_p99"]
+    summed = parts.groupBy(*_KEYS).agg(*[fn.max(name).alias(name) for name in every])
+    return summed.withColumns(
         {
             "success": fn.try_divide(fn.col("arrived"), fn.col("handed")),
             **{name: fn.coalesce(name, fn.lit(0).cast("long")) for name in counts},
@@ -31,11 +28,24 @@ def links(steps: DataFrame, events: DataFrame) -> DataFrame:
     )
 
 
-def _travels(steps: DataFrame) -> DataFrame:
-    travels = steps.where("hop in ('handed', 'link')").groupBy(*_KEYS)
-    handed = fn.sum(fn.when(fn.col("hop") == "handed", fn.col("count")).otherwise(0))
-    arrived = fn.sum(fn.when(fn.col("hop") == "link", fn.col("count")).otherwise(0))
-    return travels.agg(handed.alias("handed"), arrived.alias("arrived"))
+def travels(paths: DataFrame, odd: DataFrame) -> DataFrame:
+    """What was handed from node to node, what of it came, and how long that took."""
+    counts = (
+        handed_on(paths, odd)
+        .withColumn("bucket", bucket_of(fn.col("us")))
+        .groupBy(*_KEYS, "bucket")
+        .agg(fn.sum("handed").alias("handed"), fn.count("us").alias("count"))
+    )
+    size = fn.when(fn.col("bucket").isNotNull(), fn.struct("bucket", "count"))
+    summed = counts.groupBy(*_KEYS).agg(
+        fn.sort_array(fn.collect_list(size)).alias("buckets"),
+        fn.sum("count").alias("count"),
+        fn.sum("handed").alias("handed"),
+    )
+    delays = percentiles(summed, delay_p50=0.5, delay_p99=0.99)
+    return delays.select(
+        *_KEYS, "handed", fn.col("count").alias("arrived"), "delay_p50", "delay_p99"
+    )
 
 
 def _beats(events: DataFrame) -> DataFrame:

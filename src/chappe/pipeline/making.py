@@ -16,7 +16,7 @@ from chappe.pipeline.delivery import delivery
 from chappe.pipeline.latency import latency
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
-from chappe.pipeline.steps import counted
+from chappe.pipeline.steps import steps
 from chappe.pipeline.table import Table
 
 # A task sorts about so many rows: small enough for a heap of 1 GB, large enough to be worth a file.
@@ -38,8 +38,7 @@ class Making:
         "events",
         "clocks",
         "paths",
-        "open",
-        "steps",
+        "odd",
         "latency",
         "delivery",
         "links",
@@ -58,14 +57,14 @@ class Making:
         self._plan = plan
         self._options = options
         self._tables = {name: Table(tables, name) for name in self.ORDER}
-        self._rows = silver.checked(bronze.frame(spark, plan.files))
+        new = bronze.frame(spark, plan.files)
+        self._rows = silver.checked(new, plan.closed(options))
         self._makers: dict[str, Callable[[], Made]] = {
             "quarantine": self._quarantine,
             "events": self._events,
             "clocks": self._clocks,
             "paths": self._paths,
-            "open": self._open,
-            "steps": self._steps,
+            "odd": self._odd,
             "latency": self._latency,
             "delivery": self._delivery,
             "links": self._links,
@@ -116,8 +115,8 @@ class Making:
         # there then.
         self._clock_hours = hours_after(by_sort["beat"], 1)
         self._path_hours = set(by_sort["message"])
-        for hour in self._clock_hours:
-            begin = hour_us(hour)
+        for name in self._clock_hours:
+            begin = hour_us(name)
             self._path_hours |= self._tables["paths"].hours_within(
                 "first_at", "last_at", begin, begin + silver.HOUR_US
             )
@@ -158,9 +157,10 @@ class Making:
         return Made(rows, self._clock_hours)
 
     def _paths(self) -> Made:
-        before = paths.scattered(self._table("paths", self._path_hours))
-        new = silver.of_messages(self._rows).select("hour", *EVENT.names)
-        rows = new.unionByName(before, allowMissingColumns=True)
+        rows = silver.of_messages(self._rows).select(*EVENT.names)
+        if self._path_hours & self._tables["paths"].hours():
+            before = paths.scattered(self._table("paths", self._path_hours))
+            rows = rows.unionByName(before, allowMissingColumns=True)
         hours = max(1, len(self._path_hours))
         # A path is of a few events.
         count = self._plan.rows + 4 * self._tables["paths"].rows(self._path_hours)
@@ -173,14 +173,15 @@ class Making:
         )
         return Made(gathered, self._path_hours)
 
-    def _open(self) -> Made:
-        return Made(self._table("paths", self._path_hours).where("open"), self._path_hours)
+    def _odd(self) -> Made:
+        return Made(paths.odd(self._table("paths", self._path_hours)), self._path_hours)
 
-    def _steps(self) -> Made:
-        return Made(counted(self._table("paths", self._path_hours)), self._path_hours)
+    def _both(self, hours: Iterable[str]) -> tuple[DataFrame, DataFrame]:
+        """Paths of these hours, and the odd ones among them."""
+        return self._table("paths", hours), self._table("odd", hours)
 
     def _latency(self) -> Made:
-        return Made(latency(self._table("steps", self._path_hours)), self._path_hours)
+        return Made(latency(steps(*self._both(self._path_hours))), self._path_hours)
 
     def _delivery(self) -> Made:
         made = delivery(self._table("paths", self._path_hours), self._options)
@@ -188,18 +189,23 @@ class Making:
 
     def _links(self) -> Made:
         hours = self._path_hours | hours_after(self._event_hours, 1)
-        made = links.links(self._table("steps", hours), self._table("events", _and_before(hours)))
+        events = self._table("events", _and_before(hours))
+        made = links.links(links.travels(*self._both(hours)), events)
         return Made(made.where(fn.col("hour").isin(*sorted(hours))), hours)
 
     def _flows(self) -> Made:
-        return Made(queues.flows(self._table("paths", self._path_hours)), self._path_hours)
+        """By birth hour of messages; those of no message by the hour in which it was told."""
+        hours = self._path_hours | self._event_hours
+        made = queues.flows(*self._both(hours))
+        return Made(made.unionByName(queues.purges(self._table("events", hours))), hours)
 
     def _queues(self) -> Made:
         """From an hour before the first message that was touched: what is in a queue later depends
         on it, and clocks are put right by less than that."""
-        if not self._path_hours:
+        touched = self._path_hours | self._event_hours
+        if not touched:
             return self._nothing("queues")
-        since = hour_us(min(self._path_hours)) - silver.HOUR_US
+        since = hour_us(min(touched)) - silver.HOUR_US
         made = queues.queues(self._table("flows"), since)
         return Made(made, self._tables["queues"].hours_from(since))
 
@@ -212,16 +218,26 @@ class Making:
         return Made(sessions.stays(self._table("events", self._event_hours)), self._event_hours)
 
     def _sessions(self) -> Made:
-        """From an hour before what is new: a node that died is found out a while afterwards."""
+        """Of the hours around what is new, as clocks that are put right move events into the next
+        or the last; from an hour before that, as a node that died is found out a while later."""
         if not self._event_hours:
             return self._nothing("sessions")
-        hours = hours_after(self._event_hours, 1)
-        turnover = sessions.turnover(self._table("events", _and_before(hours)), self._options)
+        touched = self._event_hours | (self._clock_hours & self._tables["events"].hours())
+        hours = _around(touched)
+        events = clocks.correct(
+            self._table("events", _around(hours)), self._clocks_since(_around(hours))
+        )
+        turnover = sessions.turnover(events, self._options)
         turnover = turnover.where(fn.col("hour").isin(*sorted(hours)))
         kept = self._table("sessions").where(~fn.col("hour").isin(*sorted(hours)))
         every = turnover.unionByName(kept, allowMissingColumns=True)
         cuts = sessions.cut_off(self._table("stays"), self._known())
-        since = hour_us(min(hours)) - silver.HOUR_US
+        # A death that is found out late changes what was thought of that time.
+        first = sessions.first_changed(self._table("sessions"), cuts).collect()[0]["window"]
+        begin = hour_us(min(hours))
+        if first is not None:
+            begin = min(begin, first - first % silver.HOUR_US)
+        since = begin - silver.HOUR_US
         made = sessions.sessions(every, cuts, since)
         return Made(made, self._tables["sessions"].hours_from(since))
 
@@ -229,12 +245,20 @@ class Making:
         return lives.known(self._table("lives"), self._options)
 
     def _audit(self) -> Made:
-        settled = audit.settled(self._table("paths", self._path_hours), self._options)
+        settled = audit.settled(self._table("odd", self._path_hours), self._options)
         frontiers = queues.frontiers(self._table("flows"))
-        unsettled = audit.unsettled(self._table("open"), self._known(), frontiers, self._options)
+        recovered = lives.recovered(self._table("lives"))
+        unsettled = audit.unsettled(
+            self._table("odd").where("open"), self._known(), recovered, frontiers, self._options
+        )
         return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
 
 
 def _and_before(hours: Iterable[str]) -> set[str]:
     """These hours and the one before each."""
     return {hour_name(hour_us(hour) - n * silver.HOUR_US) for hour in hours for n in (0, 1)}
+
+
+def _around(hours: Iterable[str]) -> set[str]:
+    """These hours, the one before each and the one after."""
+    return _and_before(hours_after(hours, 1))

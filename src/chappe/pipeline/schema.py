@@ -63,33 +63,38 @@ _PATH = StructType(
     [
         *_table(
             "family:string app:string message:long label:string sender:string target:string "
-            "born:long ready:long delivered:long ended:long receivers:long share:double "
-            "open:bool suspect:bool first_at:long last_at:long"
+            "born:long stored:long ready:long lent:long delivered:long ended:long receivers:long "
+            "share:double open:bool suspect:bool vain:bool cancelled:bool plain:bool "
+            "first_at:long last_at:long"
         ),
+        # Who handed it to another node, and when; `went_to` of that hop says to which.
+        StructField("handings", ArrayType(_struct("node:string time:long"))),
         StructField("hops", ArrayType(HOP)),
     ]
 )
 
 TABLES: Final[dict[str, StructType]] = {
-    "ledger": _table("run:long folder:string file:string bytes:long rows:long"),
+    "ledger": _table("run:long folder:string file:string bytes:long rows:long at:long"),
+    # Which hours were forgotten, and after which run.
+    "forgotten": _table("run:long before:long"),
     "quarantine": _table("problem:string file:string row:string"),
     "events": StructType([_HOUR, *EVENT]),
     "clocks": _table("node:string window:long reference:string shift:long"),
     "paths": _PATH,
-    # Copies of those paths that are open: judged in every run, without a look at all others.
-    "open": _PATH,
-    # How long each step of messages took, and how often: what latency and links are summed from.
-    "steps": _table(
-        "app:string family:string hop:string role:string node:string peer:string window:long "
-        "bucket:int count:long scaled:double max:long"
-    ),
+    # Copies of those paths that must be looked at hop by hop, without a look at all others.
+    "odd": _PATH,
     # What happened in queues: `window` is of the event, `hour` of the message.
     "flows": _table(
         "app:string queue:string what:string window:long bucket:int count:long frontier:long "
         "max:long"
     ),
-    # What each process told of itself in an hour.
-    "lives": _table("node:string boot:long began:long alive:long stopped:long missed:long"),
+    # What each process told of itself in an hour, and the queues that it went on with.
+    "lives": StructType(
+        [
+            *_table("node:string boot:long began:long alive:long stopped:long missed:long"),
+            StructField("recovered", ArrayType(_struct("app:string target:string at:long"))),
+        ]
+    ),
     "stays": _table("app:string edge:string node:string boot:long opened:long closed:long"),
     "latency": StructType(
         [
@@ -116,7 +121,7 @@ TABLES: Final[dict[str, StructType]] = {
     ),
     "sessions": _table(
         "app:string edge:string window:long opened:long closed:long reconnects:long online:long "
-        "churn:double duration_p50:double duration_p99:double"
+        "churn:double duration_p50:double duration_p99:double cut:long"
     ),
     "audit": _table(
         "app:string family:string message:long label:string sender:string target:string "

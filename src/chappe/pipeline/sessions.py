@@ -7,7 +7,7 @@ from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
 from chappe.pipeline.silver import hour_of, window_of
-from chappe.pipeline.sketch import bucket_of, percentile
+from chappe.pipeline.sketch import bucket_of, percentiles
 
 _KEYS = ["hour", "app", "edge", "window"]
 _PLACE = ["app", "edge", "window"]
@@ -57,12 +57,8 @@ def turnover(events: DataFrame, options: Options) -> DataFrame:
         fn.sum("count").alias("count"),
         fn.sort_array(fn.collect_list(sized)).alias("buckets"),
     )
-    known = fn.col("count") > 0
-    return summed.select(
-        *_KEYS,
-        *("opened", "closed", "reconnects"),
-        fn.when(known, percentile(0.5)).alias("duration_p50"),
-        fn.when(known, percentile(0.99)).alias("duration_p99"),
+    return percentiles(summed, duration_p50=0.5, duration_p99=0.99).select(
+        *_KEYS, *("opened", "closed", "reconnects", "duration_p50", "duration_p99")
     )
 
 

@@ -23,17 +23,29 @@ def time_of(bucket: int) -> float:
 
 
 def bucket_of(us: Column) -> Column:
-    """The bucket of a time; what took less than a microsecond, by whatever clock, took one."""
-    return fn.round(fn.log(fn.greatest(us, fn.lit(1)).cast("double")) / WIDTH).cast("int")
+    """The bucket of a time, null of none; what took less than a microsecond, by whatever clock,
+    took one."""
+    bucket = fn.round(fn.log(fn.greatest(us, fn.lit(1)).cast("double")) / WIDTH).cast("int")
+    return fn.when(us.isNotNull(), bucket)
 
 
-def gathered(rows: DataFrame, keys: list[str]) -> DataFrame:
-    """Rows of `bucket`, `count`, `scaled` and `max` of the same keys in one: `buckets` in order,
-    `count`, `scaled` and `max` of all."""
-    summed = rows.groupBy(*keys, "bucket").agg(
-        fn.sum("count").alias("count"), fn.sum("scaled").alias("scaled"), fn.max("max").alias("max")
+def counted(rows: DataFrame, keys: list[str]) -> DataFrame:
+    """Rows of `us` and `share` as counts of the same keys and bucket."""
+    return (
+        rows.withColumn("bucket", bucket_of(fn.col("us")))
+        .groupBy(*keys, "bucket")
+        .agg(
+            fn.count("*").alias("count"),
+            fn.sum(1 / fn.col("share")).alias("scaled"),
+            fn.max("us").alias("max"),
+        )
     )
-    return summed.groupBy(*keys).agg(
+
+
+def gathered(counts: DataFrame, keys: list[str]) -> DataFrame:
+    """Rows of `bucket`, `count`, `scaled` and `max`, once for each key and bucket, in one row for
+    each key: `buckets` in order, `count`, `scaled` and `max` of all."""
+    return counts.groupBy(*keys).agg(
         fn.sort_array(fn.collect_list(fn.struct("bucket", "count"))).alias("buckets"),
         fn.sum("count").alias("count"),
         fn.sum("scaled").alias("scaled"),
@@ -41,14 +53,18 @@ def gathered(rows: DataFrame, keys: list[str]) -> DataFrame:
     )
 
 
-def percentile(share: float) -> Column:
-    """The time that this share of all was within, of what was gathered; null of nothing."""
-    found = fn.expr(
-        f"""aggregate(buckets,
-            struct(cast(ceil({share} * count) as bigint) as left, -1 as at),
-            (s, b) -> case when s.at >= 0 then s
-                           when s.left <= b.count then struct(0L as left, b.bucket as at)
-                           else struct(s.left - b.count as left, -1 as at) end,
-            s -> s.at)"""
+def percentiles(gathered: DataFrame, **shares: float) -> DataFrame:
+    """What was gathered, with the time that each share of all was within."""
+    # One walk over the buckets for all shares: a share is null before the bucket that it is in.
+    start = "".join(f", '{name}', cast(null as int)" for name in shares)
+    onward = "".join(
+        f", '{name}', coalesce(s.{name}, if(s.upto + b.count >= ceil({share}D * count), "
+        "b.bucket, null))"
+        for name, share in shares.items()
     )
-    return fn.exp(found * fn.lit(WIDTH))
+    walked = fn.expr(
+        f"aggregate(buckets, named_struct('upto', 0L{start}), "
+        f"(s, b) -> named_struct('upto', s.upto + b.count{onward}))"
+    )
+    times = {name: fn.exp(fn.col(f"walked.{name}") * fn.lit(WIDTH)) for name in shares}
+    return gathered.withColumn("walked", walked).withColumns(times).drop("walked")

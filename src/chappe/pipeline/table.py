@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import StructType
 
 from chappe.pipeline import merging
 from chappe.pipeline.schema import TABLES, arrow_schema
@@ -191,15 +191,22 @@ def read(
 def _action(
     root: Path, file: Path, schema: StructType, *, data_change: bool = True
 ) -> tuple[AddAction, int]:
-    """What the log says of a file, with the least and the largest of its numbers: readers skip
-    whole files by them."""
+    """What the log says of a file, with the least and the largest of each column: readers skip
+    whole files by them, also where nothing is said of a column."""
     footer = pq.read_metadata(file)
-    stats: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}}
-    wanted = {field.name for field in schema if isinstance(field.dataType, LongType)} | {"label"}
+    stats: dict[str, Any] = {
+        "numRecords": footer.num_rows,
+        "minValues": {},
+        "maxValues": {},
+        "nullCount": {},
+    }
     places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
-    for name in wanted & places.keys():
+    for name in schema.names:
+        if name not in places:
+            continue
         groups = [footer.row_group(i).column(places[name]) for i in range(footer.num_row_groups)]
         found = [group.statistics for group in groups if group.statistics is not None]
+        stats["nullCount"][name] = sum(one.null_count or 0 for one in found)
         bounds = [one for one in found if one.has_min_max]
         if bounds:
             stats["minValues"][name] = min(one.min for one in bounds)
