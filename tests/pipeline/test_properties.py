@@ -18,7 +18,7 @@ from chappe.ids import EPOCH_MS
 from chappe.pipeline import clocks, sessions, silver
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT
-from chappe.pipeline.sketch import ERROR, bucket_of, gathered, percentile
+from chappe.pipeline.sketch import ERROR, counted, gathered, percentiles
 from tests.pipeline.traffic import DAY, MINUTE, SECOND
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -49,22 +49,14 @@ def test_hours_and_minutes_are_those_of_utc(spark: SparkSession, times: list[int
 def test_percentiles_of_sums_are_right_within_the_error(
     spark: SparkSession, lists: list[list[int]]
 ):
-    rows = [(key, us) for key, times in enumerate(lists) for us in times]
-    one = fn.lit(1).cast("long")
-    counts = spark.createDataFrame(rows, "key int, us long").select(
-        "key",
-        bucket_of(fn.col("us")).alias("bucket"),
-        one.alias("count"),
-        one.alias("scaled"),
-        fn.col("us").alias("max"),
-    )
+    rows = [(key, us, 0.25) for key, times in enumerate(lists) for us in times]
+    timed = spark.createDataFrame(rows, "key int, us long, share double")
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-    made = gathered(counts, ["key"]).withColumns(
-        {name: percentile(share) for name, share in shares.items()}
-    )
+    made = percentiles(gathered(counted(timed, ["key"]), ["key"]), **shares)
     found = {row["key"]: row for row in made.collect()}
     for key, times in enumerate(lists):
         assert (found[key]["count"], found[key]["max"]) == (len(times), max(times))
+        assert found[key]["scaled"] == 4 * len(times)
         for name, share in shares.items():
             exact = max(1, sorted(times)[math.ceil(share * len(times)) - 1])
             assert found[key][name] == pytest.approx(exact, rel=ERROR * 1.0001)

@@ -16,7 +16,7 @@ from chappe.pipeline.links import links
 from chappe.pipeline.options import Options
 from chappe.pipeline.paths import gather, scattered
 from chappe.pipeline.schema import EVENT, TABLES
-from chappe.pipeline.sketch import ERROR, bucket_of, gathered, percentile, time_of
+from chappe.pipeline.sketch import ERROR, counted, gathered, percentiles, time_of
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -55,18 +55,11 @@ def test_a_bucket_stands_for_its_times_within_one_per_cent(us: int):
 
 def test_percentiles_are_of_all_counts_together(spark: SparkSession):
     times = [1, 5, 10, 100, 100, 100, 2000, 2000, 30_000, 0]
-    frame = spark.createDataFrame([(us,) for us in times], "us long").select(
-        bucket_of(fn.col("us")).alias("bucket"),
-        fn.lit(1).cast("long").alias("count"),
-        fn.lit(2.0).alias("scaled"),
-        fn.col("us").alias("max"),
-        fn.lit("k").alias("key"),
+    timed = spark.createDataFrame(
+        [("k", us, 0.5) for us in times], "key string, us long, share double"
     )
-    [row] = (
-        gathered(frame, ["key"])
-        .withColumns({"p50": percentile(0.5), "p90": percentile(0.9), "p100": percentile(1.0)})
-        .collect()
-    )
+    counts = counted(timed, ["key"])
+    [row] = percentiles(gathered(counts, ["key"]), p50=0.5, p90=0.9, p100=1.0).collect()
     assert (row["count"], row["scaled"], row["max"]) == (10, 20.0, 30_000)
     assert [row["p50"], row["p90"], row["p100"]] == pytest.approx([100, 2000, 30_000], rel=ERROR)
 
@@ -196,7 +189,12 @@ def test_a_link_that_is_down_over_the_hour_is_down_in_both(spark: SparkSession):
     here = world("n1")
     here.tell("n1", DAY + HOUR - SECOND, "link_down", peer="n2", reason="silent")
     here.tell("n1", DAY + HOUR + MINUTE + SECOND, "link_up", peer="n2")
-    made = links(table(spark, "steps"), events(spark, here.rows))
+    nothing = spark.createDataFrame(
+        [],
+        "hour string, node string, peer string, window long, handed long, arrived long, "
+        "delay_p50 double, delay_p99 double",
+    )
+    made = links(nothing, events(spark, here.rows))
     assert rows(made, "hour", "window", "downs", "ups", "down_us") == [
         (H0, DAY + HOUR - MINUTE, 1, 0, SECOND),
         ("2026-11-16T01", DAY + HOUR, 0, 0, MINUTE),
