@@ -153,6 +153,7 @@ def tell_everything(recorder: CountingRecorder) -> None:
     recorder.replayed("shop", "queue:q", 4)
     recorder.purged("shop", "queue:q", 4)
     recorder.purged("shop", "queue:q", None, 7)
+    recorder.unwanted("shop", "queue:q", "g", 4)
     recorder.recovered("shop", "queue:q", 3)
     for kind in ("stored", "acked", "died", "cancelled", "replayed", "purged"):
         recorder.retold(kind, "shop", "queue:q", Queued(7), 6, "g", 1, "")
@@ -170,7 +171,7 @@ def test_every_event_has_columns_of_its_kind_only() -> None:
     told = Told()
     tell_everything(told.recorder)
     rows = told.rows()
-    assert len(rows) == 28
+    assert len(rows) == 29
     for row in rows:
         said = {name for name, value in row.items() if value is not None}
         assert said - ALWAYS <= set(KINDS[row["kind"]].columns), row

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from chappe.events.schema import COLUMNS, KINDS, NAMES, VERSION
+import pytest
+
+from chappe.events.eventlog import EventLog
+from chappe.events.eventrecorder import EventRecorder
+from chappe.events.parquet import SCHEMA, EventTable
+from chappe.events.schema import COLUMNS, KINDS, NAMES, VERSION, Kind
+
+NOON_US = 12 * 3_600_000_000
 
 # What version 1 has, in its order: more may follow, nothing may move.
 FIRST = (
@@ -38,3 +46,60 @@ def test_every_column_and_kind_is_in_the_documents_as_it_is_here() -> None:
     for name, kind in KINDS.items():
         columns = ", ".join(f"`{column}`" for column in kind.columns)
         assert f"| `{name}` | {kind.about} | {columns} |" in written
+
+
+def test_a_kind_is_added_by_a_line_here_and_told_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(KINDS, "room_entered", Kind("a user is in a room", ("app", "target", "n")))
+    tables: list[tuple[int, Any]] = []
+    table = EventTable(lambda hour, rows: tables.append((hour, rows)))
+
+    class Log:
+        def append(self, record: bytes, done: object, *, idle: bool) -> None:
+            assert table.take(b"\x91" + record)
+
+    class Timer:
+        def call_later(self, delay: float, callback: object) -> None:
+            """It need not ring."""
+
+    events = EventLog("a", Log(), Timer(), lambda: NOON_US)
+    recorder = EventRecorder(events, 1.0, lambda: NOON_US)
+    recorder.tell("room_entered", "shop", target="room:1", n=3)
+    events.start()
+    table.flush()
+    ((hour, found),) = tables
+    assert hour == 12
+    (row,) = [row for row in found.to_pylist() if row["kind"] == "room_entered"]
+    assert {name: value for name, value in row.items() if value is not None} == {
+        "v": VERSION,
+        "kind": "room_entered",
+        "node": "a",
+        "boot": NOON_US,
+        "serial": 1,
+        "at": NOON_US,
+        "app": "shop",
+        "target": "room:1",
+        "n": 3,
+        "share": 1.0,
+    }
+    with pytest.raises(AssertionError, match="columns"):
+        recorder.tell("room_entered", "shop", session="s")
+
+
+def test_spark_and_the_files_have_the_schema_that_is_here() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    from chappe.pipeline.schema import EVENT
+
+    of_spark = {
+        "int": types.IntegerType(),
+        "long": types.LongType(),
+        "double": types.DoubleType(),
+        "string": types.StringType(),
+        "strings": types.ArrayType(types.StringType()),
+    }
+    assert [(field.name, field.dataType) for field in EVENT.fields] == [
+        (column.name, of_spark[column.type]) for column in COLUMNS
+    ]
+    assert SCHEMA.names == list(NAMES)
+    assert [field.nullable for field in SCHEMA] == [not column.required for column in COLUMNS]

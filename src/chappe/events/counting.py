@@ -35,6 +35,9 @@ class CountingRecorder:
         """How many messages were put into outboxes, by op; a send counts once, on any device."""
         return {"send": self.sends, "publish": self.published_deliveries}
 
+    def tell(self, kind: str, app: str, **columns: object) -> None:
+        pass
+
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.opened[edge] += 1
 

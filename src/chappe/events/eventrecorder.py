@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
+from chappe.events.queuerecorder import QueueRecorder
 from chappe.events.record import (
     AHEAD,
     APP,
     AT,
-    ATTEMPT,
     BYTES,
     CAME,
     CAME_FROM,
     EDGE,
-    GROUP,
     LABEL,
     MESSAGE,
     PEER,
@@ -35,40 +33,28 @@ from chappe.events.record import (
     WENT_TO,
     N,
 )
-from chappe.events.recorder import Lent, Queued
-from chappe.events.run import (
-    NONE,
-    queue_event,
-    retold_run,
-    run_of_lent,
-    run_of_messages,
-    run_of_stored,
-)
+from chappe.events.run import NONE, run_of_messages
 from chappe.events.sampling import Sampling
+from chappe.events.schema import KINDS, NAMES
 from chappe.message import Message
 
-# Why a queue's event is told: a life before had no time to.
-RECOVERED = "recovered"
-# Why a message is passed over that is lost to nobody.
-NOBODY = "nobody"
 
-
-class EventRecorder(CountingRecorder):
+class EventRecorder(QueueRecorder):
     """Counts what happens, and tells the event log of it."""
 
     def __init__(self, log: EventLog, share: float, wall_us: Callable[[], int]) -> None:
-        super().__init__()
-        self.log = log
+        super().__init__(log, wall_us)
         self._add = log.add
-        # For what is to be exact even if the node is killed: queues and requests.
-        self._keep = log.keep
         self._put = log.put
-        self._wall_us = wall_us
         self._sampling = Sampling(share) if share < 1 else None
         log.share = 1.0 if self._sampling is None else self._sampling.share
         # All that lies in between is not chosen, and needs no more than this look.
         self._quiet_from = self._quiet_until = 0
         self.came = wall_us()
+
+    def tell(self, kind: str, app: str, **columns: object) -> None:
+        assert columns.keys() <= set(KINDS[kind].columns), "a kind has the columns it says"
+        self._tell(kind, app, {NAMES.index(name): value for name, value in columns.items()})
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.opened[edge] += 1
@@ -173,64 +159,6 @@ class EventRecorder(CountingRecorder):
             shared[SHARE] = sampling.share
         if ids:
             self._add(("dropped", len(ids), shared, {MESSAGE: ids}))
-
-    def stored(self, app: str, queue: str, messages: Sequence[Queued], came: int) -> None:
-        shared = queue_event(self._wall_us(), app, queue, {CAME: came})
-        self._keep(run_of_stored(messages, shared))
-
-    def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:
-        shared = queue_event(self._wall_us(), app, queue, {GROUP: group, SESSION: session})
-        self._keep(run_of_lent("lent", items, shared))
-
-    def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:
-        shared = queue_event(self._wall_us(), app, queue, {GROUP: group})
-        self._keep(run_of_lent("acked", items, shared))
-
-    def unwanted(self, app: str, queue: str, group: str, message: int) -> None:
-        told = {MESSAGE: message, GROUP: group, N: 1, REASON: NOBODY}
-        self._queue_event("dropped", app, queue, told)
-
-    def returned(self, app: str, queue: str, group: str, item: Lent, reason: str) -> None:
-        shared = queue_event(self._wall_us(), app, queue, {GROUP: group, REASON: reason})
-        self._keep(run_of_lent("returned", (item,), shared))
-
-    def died(
-        self, app: str, queue: str, message: int, group: str, attempts: int, reason: str
-    ) -> None:
-        self.drops["dead_letter"] += 1
-        told = {MESSAGE: message, GROUP: group, ATTEMPT: attempts, REASON: reason}
-        self._queue_event("died", app, queue, told)
-
-    def cancelled(self, app: str, queue: str, message: int) -> None:
-        self._queue_event("cancelled", app, queue, {MESSAGE: message})
-
-    def replayed(self, app: str, queue: str, message: int) -> None:
-        self._queue_event("replayed", app, queue, {MESSAGE: message})
-
-    def purged(self, app: str, queue: str, message: int | None, count: int = 1) -> None:
-        self._queue_event("purged", app, queue, {MESSAGE: message, N: count})
-
-    def recovered(self, app: str, queue: str, count: int) -> None:
-        self._queue_event("recovered", app, queue, {N: count})
-
-    def retold(
-        self,
-        kind: str,
-        app: str,
-        queue: str,
-        message: Queued,
-        at: int,
-        group: str,
-        attempts: int,
-        reason: str,
-    ) -> None:
-        shared = queue_event(at, app, queue, {REASON: reason or RECOVERED})
-        if kind in ("acked", "died"):
-            shared |= {GROUP: group, ATTEMPT: attempts or None}
-        self._keep(retold_run(kind, message, shared))
-
-    def _queue_event(self, kind: str, app: str, queue: str, told: dict[int, Any]) -> None:
-        self._keep((kind, 1, queue_event(self._wall_us(), app, queue, told), NONE))
 
     def asked(
         self,

@@ -39,6 +39,13 @@ class Recorder(Protocol):
     # When the tick began that is under way, set by the hub: what is told next came then.
     came: int
 
+    def tell(self, kind: str, app: str, **columns: object) -> None:
+        """Such a thing happened: of a kind that is told seldom enough to need no words of its own.
+
+        Columns are called as in the schema.
+        """
+        ...
+
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         """An endpoint said hello."""
         ...

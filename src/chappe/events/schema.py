@@ -1,8 +1,9 @@
 """The schema of events: what a node tells of the life of messages, sessions and links.
 
 One flat row for each event. The recorder, the files of Parquet and Spark all read it here. To add a
-kind is to add a line to KINDS; to add a column is to add it at the end and to raise VERSION, never
-to change or to move one: files of all versions are read together, what a file lacks is null.
+kind is to add a line to KINDS, and to call `recorder.tell` with its name and columns. To add a
+column is to add it at the end and to raise VERSION, never to change or to move one: files of all
+versions are read together, what a file lacks is null.
 
 Times are microseconds since 1970 by the clock of the node that tells them. Clocks of nodes differ:
 `link` events say by how much.
