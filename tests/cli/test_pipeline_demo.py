@@ -22,7 +22,11 @@ LIMIT_S = 600
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 60)
-def test_the_demo_does_what_it_says(tmp_path: Path, redis_server: RedisServer) -> None:
+def test_the_demo_does_what_it_says(
+    tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nodes of other tests record nothing; these do.
+    monkeypatch.delenv("CHAPPE_EVENTS_ENABLED")
     # It has a limit of its own, above that of other tests.
     faulthandler.cancel_dump_traceback_later()
     folder = tmp_path / "demo"
