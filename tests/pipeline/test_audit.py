@@ -163,7 +163,7 @@ def test_what_a_path_says_by_itself(spark: SparkSession) -> None:
 
 def life(node: str, began: int, alive: int, **columns: Any) -> Row:
     told = {"hour": H0, "node": node, "boot": began, "began": began, "alive": alive, "missed": 0}
-    return {**told, "recovered": [], **columns}
+    return {**told, "recovered": [], "removed": [], **columns}
 
 
 def lived(spark: SparkSession) -> DataFrame:
@@ -171,7 +171,7 @@ def lived(spark: SparkSession) -> DataFrame:
     return table(
         spark,
         "lives",
-        life("n1", DAY, NOW),
+        life("n1", DAY, NOW, removed=[("a", "queue:removed", DIED)]),
         life("n2", DAY, DIED),
         life("n2", BACK, NOW, recovered=[("a", "queue:q", BACK + 1)]),
         life("n3", DAY, DIED),
@@ -205,6 +205,9 @@ def test_what_becomes_of_open_paths_depends_on_nodes_and_queues(spark: SparkSess
             hop("dropped", "n1", DAY + 1, reason="nobody"),
             target="queue:fast",
         ),
+        # In a queue when that was removed; in one that was made again since.
+        path(24, "queue", hop("stored", "n1", soon), target="queue:removed"),
+        path(25, "queue", hop("stored", "n1", recently), target="queue:removed"),
         # A request: nobody answered; it is young; its node died, whatever the home says.
         path(10, "request", hop("asked", "n1", DIED)),
         path(11, "request", hop("asked", "n1", recently)),
@@ -239,7 +242,7 @@ def test_what_becomes_of_open_paths_depends_on_nodes_and_queues(spark: SparkSess
         [("a", "queue:fast", NOW)], "app string, target string, frontier long"
     )
     rows = audit.unsettled(
-        frame, lives.known(told, OPTIONS), lives.recovered(told), frontiers, OPTIONS
+        frame, lives.known(told, OPTIONS), lives.queues(told), frontiers, OPTIONS
     )
     waits, unseen = "it still waits in its queue", "died, and it was not seen since"
     assert found(rows) == {
@@ -260,6 +263,7 @@ def test_what_becomes_of_open_paths_depends_on_nodes_and_queues(spark: SparkSess
         20: ("unknown", "n3 died before it told", "n1", before),
         21: ("unknown", "n1 had it and does not tell of it", "n2", soon),
         22: ("unknown", "n5 could not write down everything", "n1", soon),
+        24: ("lost", "its queue was removed", "n1", soon),
         23: ("unknown", "n9 never told anything of that time", "n1", soon),
     }
     untold = [row for row in rows.collect() if row["family"] == "node"]

@@ -131,6 +131,7 @@ KINDS: dict[str, Kind] = {
         "there, as the slowest group sees it",
         ("app", "target", "n"),
     ),
+    "removed": Kind("a queue is no more, and the `n` messages that it had", ("app", "target", "n")),
     "asked": Kind(
         "a request came to the node that hands it to a provider, or to the node that does",
         ("app", "label", "sender", "target", "session", "bytes", "came_from", "went_to"),

@@ -47,7 +47,7 @@ def settled(paths: DataFrame, options: Options) -> DataFrame:
 def unsettled(
     open_paths: DataFrame,
     known: DataFrame,
-    recovered: DataFrame,
+    of_queues: DataFrame,
     frontiers: DataFrame,
     options: Options,
 ) -> DataFrame:
@@ -70,7 +70,7 @@ def unsettled(
         .agg(life)
         .crossJoin(horizon)
         .join(fn.broadcast(frontiers), ["app", "target"], "left")
-        .join(fn.broadcast(recovered), ["app", "target"], "left")
+        .join(fn.broadcast(of_queues), ["app", "target"], "left")
         .withColumn("v", _verdict(options))
         .where("v is not null")
     )
@@ -176,6 +176,10 @@ def _verdict(options: Options) -> Column:
     return (
         fn.when(nobody, _say("unknown", said(who, fn.lit(" never told anything of that time"))))
         .when(missed, _say("unknown", said(who, fn.lit(" could not write down everything"))))
+        .when(
+            queued & fn.coalesce(fn.col("removed") > since, fn.lit(False)),
+            _say("lost", fn.lit("its queue was removed")),
+        )
         .when(
             queued & died & ~back,
             _say("unknown", said(who, fn.lit(" died, and it was not seen since"))),

@@ -10,26 +10,27 @@ before: then what is in the queue is known again, wherever that is now.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
+
+_OF_LIFE = ("node_started", "node_alive", "node_stopped")
+_OF_QUEUES = ("recovered", "removed")
 
 
 def told(events: DataFrame) -> DataFrame:
     """What each process told of itself, by hour; events have `shift`."""
     kind = fn.col("kind")
     time = fn.col("at") + fn.col("shift")
-    words = events.where(
-        kind.isin("node_started", "node_alive", "node_stopped", "missed", "recovered")
-    )
+    words = events.where(kind.isin(*_OF_LIFE, "missed", *_OF_QUEUES))
     queue = fn.struct("app", "target", time.alias("at"))
     return words.groupBy("hour", "node", "boot").agg(
         fn.min(fn.col("boot") + fn.col("shift")).alias("began"),
-        fn.max(fn.when(~kind.isin("missed", "recovered"), time)).alias("alive"),
+        fn.max(fn.when(kind.isin(*_OF_LIFE), time)).alias("alive"),
         fn.max(fn.when(kind == "node_stopped", time)).alias("stopped"),
         fn.sum(fn.when(kind == "missed", fn.coalesce("n", fn.lit(1))).otherwise(0)).alias("missed"),
-        fn.collect_list(fn.when(kind == "recovered", queue)).alias("recovered"),
+        *[fn.collect_list(fn.when(kind == name, queue)).alias(name) for name in _OF_QUEUES],
     )
 
 
@@ -55,9 +56,19 @@ def known(lives: DataFrame, options: Options) -> DataFrame:
     )
 
 
-def recovered(lives: DataFrame) -> DataFrame:
-    """When a broker last went on with each queue."""
-    taken = lives.select(fn.explode("recovered").alias("queue"))
-    return taken.groupBy(
-        fn.col("queue.app").alias("app"), fn.col("queue.target").alias("target")
-    ).agg(fn.max("queue.at").alias("recovered"))
+def queues(lives: DataFrame) -> DataFrame:
+    """When a broker last went on with each queue, and when it was last removed with messages."""
+    parts = [
+        lives.select(fn.explode(name).alias("queue")).select(
+            fn.col("queue.app").alias("app"),
+            fn.col("queue.target").alias("target"),
+            *[_when(other == name).alias(other) for other in _OF_QUEUES],
+        )
+        for name in _OF_QUEUES
+    ]
+    latest = [fn.max(name).alias(name) for name in _OF_QUEUES]
+    return parts[0].unionByName(parts[1]).groupBy("app", "target").agg(*latest)
+
+
+def _when(it_is: bool) -> Column:
+    return fn.col("queue.at") if it_is else fn.lit(None).cast("long")

@@ -247,9 +247,9 @@ class Making:
     def _audit(self) -> Made:
         settled = audit.settled(self._table("odd", self._path_hours), self._options)
         frontiers = queues.frontiers(self._table("flows"))
-        recovered = lives.recovered(self._table("lives"))
+        of_queues = lives.queues(self._table("lives"))
         unsettled = audit.unsettled(
-            self._table("odd").where("open"), self._known(), recovered, frontiers, self._options
+            self._table("odd").where("open"), self._known(), of_queues, frontiers, self._options
         )
         return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
 

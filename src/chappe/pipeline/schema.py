@@ -88,11 +88,12 @@ TABLES: Final[dict[str, StructType]] = {
         "app:string queue:string what:string window:long bucket:int count:long frontier:long "
         "max:long"
     ),
-    # What each process told of itself in an hour, and the queues that it went on with.
+    # What each process told of itself in an hour, the queues that it went on with, or removed.
     "lives": StructType(
         [
             *_table("node:string boot:long began:long alive:long stopped:long missed:long"),
             StructField("recovered", ArrayType(_struct("app:string target:string at:long"))),
+            StructField("removed", ArrayType(_struct("app:string target:string at:long"))),
         ]
     ),
     "stays": _table("app:string edge:string node:string boot:long opened:long closed:long"),

@@ -235,6 +235,7 @@ class Broker:
         self._let_go(queue, error)
         if held:
             queue.outlet.dropped("queue_removed", held)
+            queue.recorder.tell("removed", key[0], target=key[1], n=held)
         self.storage.remove(queue.state, removed)
 
     def release(self, key: Key, error: RequestError) -> None:
