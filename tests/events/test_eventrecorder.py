@@ -102,6 +102,27 @@ def test_only_what_is_sampled_is_told_and_all_of_it_is_counted(share: float) -> 
     assert recorder.drops == {"slow_consumer": 300}
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(-300, 300), st.integers(1, 70), st.booleans()),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_runs_one_after_the_other_are_sampled_as_each_message_is(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """What was found of one run must not be held against the next, ahead of it or behind."""
+    told, sampling, at, expected = Told(0.02), Sampling(0.02), 10**18, []
+    for step, count, topic in steps:
+        at += step
+        messages = [message(at + n) for n in range(count)]
+        (told.recorder.published if topic else told.recorder.sent)("shop", messages, 1)
+        expected += [one.id for one in messages if sampling.takes(one.id)]
+        at += count
+    assert sorted(row["message"] for row in told.rows()) == sorted(expected)
+
+
 def test_every_request_is_told_whatever_the_share_is() -> None:
     told = Told(0.01)
     labels = [f"tag.{10**18 + n}" for n in range(200)]
