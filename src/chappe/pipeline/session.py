@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -95,15 +95,30 @@ def session(
             with _same_interrupt():
                 spark = _builder(options).getOrCreate()
         except (PySparkException, Py4JError) as error:
-            raise SparkFailed(f"Spark did not start: {_told(error)}") from error
+            raise SparkFailed(f"Spark did not start: {told(error)}") from error
         progress("start of Spark", clock.monotonic() - begun)
         try:
             try:
                 yield spark
+            except KeyboardInterrupt:
+                if not options.remote:
+                    # In another thread, as this one was in the midst of talking to Java.
+                    other = threading.Thread(target=_interrupt, args=(spark,))
+                    other.start()
+                    other.join()
+                raise
             finally:
                 spark.stop()
         except (PySparkException, Py4JError) as error:
-            raise SparkFailed(f"Spark failed: {_told(error)}; the next run goes on") from error
+            raise SparkFailed(f"Spark failed: {told(error)}; the next run goes on") from error
+
+
+def _interrupt(spark: SparkSession) -> None:
+    """End what is under way, which would say at length that it ends in the middle."""
+    with suppress(PySparkException, Py4JError):
+        spark.sparkContext.setLogLevel("OFF")
+        for query in spark.streams.active:
+            query.stop()
 
 
 @contextmanager
@@ -156,6 +171,8 @@ def _settings(options: SessionOptions) -> dict[str, str]:
         # A run tells its progress itself, and needs no port.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # A batch that is in the middle of something else than Spark's work is not waited for.
+        "spark.sql.streaming.stopTimeout": "10s",
     }
     if "SPARK_CONF_DIR" not in os.environ:
         # Unless somebody has settings of their own, Spark says what went wrong and nothing else.
@@ -227,7 +244,7 @@ def _host_and_port(url: str, place: str) -> tuple[str, int]:
     return host, port
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """What an error says first; of one of Java's, what Java says."""
     first, _, rest = str(error).strip().partition("\n")
     if first.startswith("An error occurred while calling") and rest:

@@ -15,6 +15,8 @@ from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import (
@@ -30,6 +32,7 @@ from pyspark.sql.utils import is_remote
 from chappe.pipeline.job import Progress, finish, take
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT
+from chappe.pipeline.session import SparkFailed, told
 from chappe.pipeline.tether import Tether
 
 
@@ -87,7 +90,12 @@ def _take(
 ) -> None:
     names = batch.select("file").distinct().collect()
     files = [Path(unquote(urlparse(row["file"]).path)) for row in names]
-    take(batch.sparkSession, files, tables, options, progress)
+    try:
+        take(batch.sparkSession, files, tables, options, progress)
+    except (PySparkException, Py4JError) as error:
+        # In short: Spark looks through the whole text of what is raised here, and one that quotes
+        # Java at length is more than it can bear.
+        raise SparkFailed(told(error)) from None
 
 
 def _take_there(batch: DataFrame, number: int, *, tether: Tether, options: Options | None) -> None:
