@@ -18,6 +18,7 @@ from chappe.pipeline.job import due, run
 from chappe.pipeline.keeping import expire
 from chappe.pipeline.making import Making
 from chappe.pipeline.options import Options
+from chappe.pipeline.schema import TABLES
 from chappe.pipeline.stream import stream
 from chappe.pipeline.table import Table, read
 from tests.pipeline.day import Day
@@ -25,14 +26,17 @@ from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, 
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-# Files that are read twice have rows that are put aside twice.
-SAME = [name for name in Making.ORDER if name != "quarantine"]
+# Files that are read twice have rows that are put aside twice. What was written down twice, and in
+# which run, decides how a path is looked at, not what is found.
+SAME = [name for name in Making.ORDER if name not in {"quarantine", "odd"}]
+HOW = {"plain", "handings"}
 WEEK = 7 * 24 * HOUR
 
 
 def content(tables: Path, name: str) -> list[str]:
     """A table's rows, whatever their order; numbers that are sums of shares, rounded."""
-    return sorted(repr(_plain(row)) for row in read(tables, name).to_pylist())
+    rows = read(tables, name, [one for one in TABLES[name].names if one not in HOW])
+    return sorted(repr(_plain(row)) for row in rows.to_pylist())
 
 
 def _plain(value: Any) -> Any:
