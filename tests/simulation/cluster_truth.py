@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chappe.edge.tcp import TcpConnection
 from chappe.endpoints.presence import Transition
+from chappe.events.counting import CountingRecorder
 from chappe.events.recorder import Queued
 from chappe.message import Message
 from chappe.simulation import Trace
@@ -102,10 +103,11 @@ class Truth:
                     )
 
 
-class NodeRecorder:
+class NodeRecorder(CountingRecorder):
     """One run of a node, telling the truth and the trace."""
 
     def __init__(self, truth: Truth, node: SimulatedNode) -> None:
+        super().__init__()
         self._truth = truth
         self._node = node
 
@@ -116,11 +118,13 @@ class NodeRecorder:
         self._note("opened", address=address, session=session)
         self._truth.lives[session] = Life(address, self._node.name, self._truth.loop.time())
 
-    def session_closed(self, app: str, address: str, session: str, edge: str, code: int) -> None:
+    def session_closed(
+        self, app: str, address: str, session: str, edge: str, code: int, opened: int
+    ) -> None:
         self._note("closed", address=address, session=session, code=int(code))
         self._truth.lives[session].closed = self._truth.loop.time()
 
-    def sent(self, app: str, messages: Sequence[Message]) -> None:
+    def sent(self, app: str, messages: Sequence[Message], *more: object) -> None:
         now = self._truth.loop.time()
         for message in messages:
             user = self._node.user_of(message.to)
@@ -132,13 +136,15 @@ class NodeRecorder:
     def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
         self._note("queued", ids=repr([message.id for message in messages]))
 
-    def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
+    def published(
+        self, app: str, messages: Sequence[Message], receivers: int, *more: object
+    ) -> None:
         self._note("published", ids=repr([m.id for m in messages]), receivers=receivers)
 
     def refused(self, app: str, error: str) -> None:
         self._note("refused", error=str(error))
 
-    def dropped(self, app: str, reason: str, messages: int) -> None:
+    def dropped(self, app: str, reason: str, messages: int, *more: object) -> None:
         self._note("dropped", reason=reason, messages=messages)
 
     def user_gone(self, app: str, address: str) -> None:

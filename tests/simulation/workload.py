@@ -9,6 +9,7 @@ from random import Random
 import msgspec
 
 from chappe.edge.tcp import TcpConnection
+from chappe.events.counting import CountingRecorder
 from chappe.events.recorder import Queued
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions, Quota
@@ -43,10 +44,11 @@ class Accepted(msgspec.Struct, frozen=True):
     answered_at: float
 
 
-class TracingRecorder:
+class TracingRecorder(CountingRecorder):
     """Tells the trace what the hub tells it, and keeps the sessions' lives."""
 
     def __init__(self, trace: Trace, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self._trace = trace
         self._loop = loop
         self.sessions: dict[str, SessionLife] = {}
@@ -56,25 +58,29 @@ class TracingRecorder:
         self._trace.record("hub.opened", address=address, session=session)
         self.sessions[session] = SessionLife(address, self._loop.time())
 
-    def session_closed(self, app: str, address: str, session: str, edge: str, code: int) -> None:
+    def session_closed(
+        self, app: str, address: str, session: str, edge: str, code: int, opened: int
+    ) -> None:
         self._trace.record("hub.closed", address=address, session=session, code=int(code))
         life = self.sessions[session]
         life.closed, life.code = self._loop.time(), code
 
-    def sent(self, app: str, messages: Sequence[Message]) -> None:
+    def sent(self, app: str, messages: Sequence[Message], *more: object) -> None:
         self._trace.record("hub.sent", ids=repr([m.id for m in messages]))
         self.taken.update(m.id for m in messages)
 
     def queued(self, app: str, queue: str, messages: Sequence[Queued]) -> None:
         self._trace.record("hub.queued", ids=repr([m.id for m in messages]))
 
-    def published(self, app: str, messages: Sequence[Message], receivers: int) -> None:
+    def published(
+        self, app: str, messages: Sequence[Message], receivers: int, *more: object
+    ) -> None:
         self._trace.record("hub.published", ids=repr([m.id for m in messages]), to=receivers)
 
     def refused(self, app: str, error: str) -> None:
         self._trace.record("hub.refused", error=str(error))
 
-    def dropped(self, app: str, reason: str, messages: int) -> None:
+    def dropped(self, app: str, reason: str, messages: int, *more: object) -> None:
         self._trace.record("hub.dropped", reason=reason, messages=messages)
 
 
