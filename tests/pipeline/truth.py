@@ -75,7 +75,8 @@ class Life:
         self.left: dict[str, int] = {}
 
     def step(self, hop: str, role: str, us: int) -> None:
-        key = (self._hour, self._app, self._family, hop, role, minute(self._born))
+        window = self._born - self._born % (5 * MINUTE)
+        key = (self._hour, self._app, self._family, hop, role, window)
         self._truth.latency[key].append((us, 1 / self._share))
 
     def judge(self, *, delivered: bool, in_time: bool | None = None) -> None:

@@ -113,8 +113,12 @@ def _carry_out(
     )
 
 
-# Sorting keeps the order of what is collected, and spills where hashing would not.
-_SORTED = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
+# Sorting keeps the order of what is collected, and spills where hashing would not. Java compiles no
+# method that is longer: what Spark makes one of would be interpreted for ever.
+_SORTED = {
+    "spark.sql.execution.useObjectHashAggregateExec": "false",
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+}
 
 
 def _settings_of(plan: bronze.Plan) -> dict[str, str]:
@@ -123,8 +127,6 @@ def _settings_of(plan: bronze.Plan) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(2, min(200, plan.rows // ROWS_PER_TASK))),
         # All tables but paths have few rows, which fit into a hash table.
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
-        # Java compiles no longer methods: what Spark makes one of would be interpreted for ever.
-        "spark.sql.codegen.hugeMethodLimit": "8000",
     }
 
 

@@ -57,8 +57,10 @@ class Making:
         self._plan = plan
         self._options = options
         self._tables = {name: Table(tables, name) for name in self.ORDER}
-        new = bronze.frame(spark, plan.files)
-        self._rows = silver.checked(new, plan.closed(options))
+        self._new = bronze.frame(spark, plan.files)
+        self._closed = plan.closed(options)
+        # Nobody but a run reads it, and the next one writes it anew.
+        self._aside = tables.absolute() / "_aside"
         self._makers: dict[str, Callable[[], Made]] = {
             "quarantine": self._quarantine,
             "events": self._events,
@@ -93,33 +95,33 @@ class Making:
         return table.write(rows, self._plan.run, replacing)
 
     def _touch(self) -> None:
-        """Find the birth hours that new rows are of, and those that follow from them."""
-        sort = (
-            fn.when(fn.col("problem").isNotNull(), "bad")
-            .when(silver.belongs(), "message")
-            .when(fn.col("kind") == "link", "beat")
-            .otherwise("event")
-        )
-        # By number, as names of hours are made for all rows once more anyhow.
-        hour = fn.floor(silver.born_us() / silver.HOUR_US)
-        found = self._rows.select(sort.alias("sort"), hour.alias("hour")).distinct().collect()
-        by_sort: dict[str, set[str]] = {"message": set(), "beat": set(), "event": set()}
-        self._all_good = True
-        for row in found:
-            if row["sort"] == "bad":
-                self._all_good = False
-            else:
-                by_sort[row["sort"]].add(hour_name(row["hour"] * silver.HOUR_US))
-        self._event_hours = by_sort["event"] | by_sort["beat"]
+        """Put the few new rows that are of no message, or make no sense, aside, and find the birth
+        hours that new rows are of and those that follow from them."""
+        of_messages = silver.sound(self._closed) & silver.belongs()
+        self._new.where(~of_messages).write.mode("overwrite").parquet(str(self._aside))
+        hour = fn.floor(silver.born_us() / silver.HOUR_US).alias("hour")
+        aside = self._rows_aside()
+        bad = fn.col("problem").isNotNull().alias("bad")
+        beat = (fn.col("kind") == "link").alias("beat")
+        told = aside.select(bad, beat, hour).distinct().collect()
+        self._all_good = not any(row["bad"] for row in told)
+        beats = _names(row["hour"] for row in told if row["beat"] and not row["bad"])
+        self._event_hours = _names(row["hour"] for row in told if not row["bad"])
         # What beats say of an hour is used in the next, too; messages of any hour may have been
         # there then.
-        self._clock_hours = hours_after(by_sort["beat"], 1)
-        self._path_hours = set(by_sort["message"])
+        self._clock_hours = hours_after(beats, 1)
+        # Few columns: that an hour is made anew because of a row that makes no sense does no harm.
+        born = self._new.where(silver.belongs() & silver.sensible(silver.born_us()))
+        self._path_hours = _names(row["hour"] for row in born.select(hour).distinct().collect())
         for name in self._clock_hours:
             begin = hour_us(name)
             self._path_hours |= self._tables["paths"].hours_within(
                 "first_at", "last_at", begin, begin + silver.HOUR_US
             )
+
+    def _rows_aside(self) -> DataFrame:
+        rows = self._spark.read.schema(self._new.schema).parquet(str(self._aside))
+        return silver.checked(rows, self._closed)
 
     def _table(self, name: str, hours: Iterable[str] | None = None) -> DataFrame:
         return self._tables[name].frame(self._spark, hours)
@@ -139,13 +141,13 @@ class Making:
     def _quarantine(self) -> Made:
         if self._all_good:
             return self._nothing("quarantine")
-        return Made(silver.quarantined(self._rows), None)
+        return Made(silver.quarantined(self._rows_aside()), None)
 
     def _events(self) -> Made:
         if not self._event_hours:
             return self._nothing("events")
         before = self._table("events", self._event_hours)
-        rows = before.unionByName(silver.of_nobody(self._rows))
+        rows = before.unionByName(silver.of_nobody(self._rows_aside()))
         return Made(silver.once(rows).sortWithinPartitions("hour", "kind", "at"), self._event_hours)
 
     def _clocks(self) -> Made:
@@ -157,7 +159,7 @@ class Making:
         return Made(rows, self._clock_hours)
 
     def _paths(self) -> Made:
-        rows = silver.of_messages(self._rows).select(*EVENT.names)
+        rows = silver.of_messages(self._new, self._closed).select(*EVENT.names)
         if self._path_hours & self._tables["paths"].hours():
             before = paths.scattered(self._table("paths", self._path_hours))
             rows = rows.unionByName(before, allowMissingColumns=True)
@@ -252,6 +254,11 @@ class Making:
             self._table("odd").where("open"), self._known(), of_queues, frontiers, self._options
         )
         return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
+
+
+def _names(hours: Iterable[int]) -> set[str]:
+    """Hours by their numbers."""
+    return {hour_name(hour * silver.HOUR_US) for hour in hours}
 
 
 def _and_before(hours: Iterable[str]) -> set[str]:

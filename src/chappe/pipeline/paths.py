@@ -20,7 +20,6 @@ from chappe.pipeline.silver import HOUR_US, MESSAGE_KINDS, QUEUE_KINDS, born_us,
 
 _MESSAGE = ("message", "label")
 _ROW = ("app", "sender", "share")
-_TRAVELS = ("send", "topic", "other")
 
 # Handing from node to node, as `a>b`: those that were told by who handed, and by who got it. A
 # node that tells that it dropped a message got it.
@@ -83,14 +82,21 @@ def gather(events: DataFrame, options: Options, *, pieces: int, partitions: int)
     for kind, value in _BITS.items():
         bit = fn.when(fn.col("kind") == kind, value).otherwise(bit)
     order = ("time", "hop.node", "hop.boot", "hop.serial")
+    time = fn.col("at") + fn.col("shift")
+    # Lists are collected of columns: of anything else, it would be worked out row by row by an
+    # interpreter.
+    delivers = fn.col("kind").isin("sent", "published") & (fn.col("n") > 0)
     rows = (
         events.select(
             key.alias("key"),
             fn.floor(born_us() / HOUR_US).alias("born_hour"),
             "label",
             *_ROW,
-            (fn.col("at") + fn.col("shift")).alias("time"),
+            time.alias("time"),
             bit.alias("bit"),
+            fn.when(fn.size("went_to") > 0, fn.struct("node", time.alias("time"))).alias("handing"),
+            fn.when(fn.col("came_from").isNotNull(), fn.col("node")).alias("arrived"),
+            fn.when(delivers, fn.xxhash64("node", "target")).alias("place"),
             hop.alias("hop"),
         )
         .withColumn("part", fn.col("born_hour") * pieces + piece)
@@ -131,7 +137,7 @@ def odd(paths: DataFrame) -> DataFrame:
 def _facts() -> list[Column]:
     """What is found while rows are collected."""
     bit, time = fn.col("bit"), fn.col("time")
-    came_from, handed = fn.col("hop.came_from"), fn.size("hop.went_to")
+    came_from = fn.col("hop.came_from")
     came = fn.coalesce(fn.col("hop.came") + fn.col("hop.shift"), time)
     due = fn.col("hop.due") + fn.col("hop.shift")
     begins = _any_of(bit, "sent", "published", "stored", "asked") & came_from.isNull()
@@ -156,12 +162,9 @@ def _facts() -> list[Column]:
         fn.max("hop.at").alias("last_at"),
         fn.count("*").alias("rows"),
         fn.bit_or(bit).alias("kinds"),
-        fn.sum(fn.greatest(handed, fn.lit(0))).alias("handed"),
-        fn.collect_list(fn.when(handed > 0, fn.struct("hop.node", "time"))).alias("handings"),
-        fn.collect_list(
-            fn.when(came_from.isNotNull(), fn.struct(came_from.alias("giver"), "hop.node"))
-        ).alias("arrivals"),
-        fn.collect_list(fn.when(delivers, fn.xxhash64("hop.node", "hop.target"))).alias("places"),
+        fn.collect_list("handing").alias("handings"),
+        fn.collect_list("arrived").alias("arrivals"),
+        fn.collect_list("place").alias("places"),
         fn.collect_list("hop").alias("hops"),
     ]
 
@@ -229,10 +232,13 @@ def _plain() -> Column:
     # The one that stored it has no group.
     one_group = fn.size(fn.array_distinct("hops.group_name")) <= 2
     queued = _has("stored") & once & one_group & (_has("lent") | ~_has("acked"))
+    handed = fn.flatten("hops.went_to")
+    nobody = fn.lit(None).cast("string")
+    givers = fn.array_append(fn.col("handings.node"), nobody)
     arrived = (
-        (fn.col("handed") == fn.size("arrivals"))
-        & (fn.size(fn.array_except(fn.flatten("hops.went_to"), fn.col("arrivals.node"))) == 0)
-        & (fn.size(fn.array_except("arrivals.giver", fn.col("handings.node"))) == 0)
+        (fn.size(handed) == fn.size("arrivals"))
+        & (fn.size(fn.array_except(handed, "arrivals")) == 0)
+        & (fn.size(fn.array_except(fn.col("hops.came_from"), givers)) == 0)
         & (fn.size(fn.array_distinct("handings.node")) == fn.size("handings"))
     )
     still = (fn.size("handings") == 0) & (fn.size("arrivals") == 0)

@@ -55,9 +55,9 @@ def checked(rows: DataFrame, closed: Closed = NOTHING_CLOSED) -> DataFrame:
     return rows.withColumn("problem", _problem(closed)).withColumn("hour", hour_of(born_us()))
 
 
-def of_messages(rows: DataFrame) -> DataFrame:
+def of_messages(rows: DataFrame, closed: Closed = NOTHING_CLOSED) -> DataFrame:
     """The good rows that belong to a message or a request."""
-    return rows.where(fn.col("problem").isNull() & belongs())
+    return rows.where(sound(closed) & belongs())
 
 
 def of_nobody(rows: DataFrame) -> DataFrame:
@@ -75,7 +75,7 @@ def quarantined(rows: DataFrame) -> DataFrame:
     """The rows that make no sense, as JSON, by the hour in which they were told if that is one."""
     bad = rows.where(fn.col("problem").isNotNull())
     row = fn.to_json(fn.struct(*EVENT.names)).alias("row")
-    told = fn.when(fn.col("at").between(_AT_MIN, _AT_MAX), hour_of(fn.col("at")))
+    told = fn.when(sensible(fn.col("at")), hour_of(fn.col("at")))
     hour = fn.coalesce(told, fn.lit("none")).alias("hour")
     return bad.select(hour, "problem", "file", row).select(*TABLES["quarantine"].names)
 
@@ -104,6 +104,11 @@ def _given_us(id: Column) -> Column:
     return (fn.shiftright(id, NODE_BITS + SEQUENCE_BITS) + EPOCH_MS) * 1000
 
 
+def sensible(us: Column) -> Column:
+    """Whether a time is one that ids are given at."""
+    return us.between(_AT_MIN, _AT_MAX)
+
+
 def hour_of(us: Column) -> Column:
     """The hour of a time, as tables are split by it."""
     # By the number and not by the session's time zone: hours are UTC whoever reads.
@@ -112,9 +117,9 @@ def hour_of(us: Column) -> Column:
     return fn.concat(day.cast("string"), fn.lit("T"), fn.lpad(hour.cast("string"), 2, "0"))
 
 
-def window_of(us: Column) -> Column:
-    """The begin of a time's minute."""
-    return (us - fn.pmod(us, fn.lit(MINUTE_US))).cast("long")
+def window_of(us: Column, size_us: int = MINUTE_US) -> Column:
+    """The begin of a time's minute, or of its window of another size."""
+    return (us - fn.pmod(us, fn.lit(size_us))).cast("long")
 
 
 def _late(closed: Closed) -> list[tuple[Column, str]]:
@@ -131,8 +136,24 @@ def _time(us: int) -> str:
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
+def sound(closed: Closed = NOTHING_CLOSED) -> Column:
+    """Whether nothing is wrong with a row; what it is, `problem` says of those few that are not."""
+    wrong = (fn.coalesce(condition, fn.lit(False)) for condition, _reason in _rules(closed))
+    return ~functools.reduce(lambda one, other: one | other, wrong)
+
+
 def _problem(closed: Closed) -> Column:
     """The first thing that is wrong with a row."""
+    rules = _rules(closed)
+    first = functools.reduce(
+        lambda before, rule: before.when(rule[0], rule[1]),
+        rules[1:],
+        fn.when(rules[0][0], rules[0][1]),
+    )
+    return first.otherwise(fn.lit(None))
+
+
+def _rules(closed: Closed) -> list[tuple[Column, str]]:
     # A row of a later version is read as far as it is known: columns are only ever added.
     rules: list[tuple[Column, str]] = [
         (fn.col(column.name).isNull(), f"{column.name}: missing")
@@ -145,6 +166,7 @@ def _problem(closed: Closed) -> Column:
         (fn.col("at") < _AT_MIN, "at: before any id was given"),
         (fn.col("at") > _AT_MAX, "at: beyond all ids"),
         (fn.col("message") <= 0, "message: not an id"),
+        (~sensible(born_us()), "came: at no time that an id is given at"),
         (~fn.col("share").between(0.0, 1.0) | (fn.col("share") <= 0), "share: not above 0 up to 1"),
         (fn.col("kind").isin(*_WITH_ID) & fn.col("message").isNull(), "message: missing"),
         (fn.col("kind").isin("asked", "answered") & fn.col("label").isNull(), "label: missing"),
@@ -158,9 +180,4 @@ def _problem(closed: Closed) -> Column:
         ),
         *_late(closed),
     ]
-    first = functools.reduce(
-        lambda before, rule: before.when(rule[0], rule[1]),
-        rules[1:],
-        fn.when(rules[0][0], rules[0][1]),
-    )
-    return first.otherwise(fn.lit(None))
+    return rules
