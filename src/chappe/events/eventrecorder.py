@@ -33,7 +33,7 @@ from chappe.events.record import (
     WENT_TO,
     N,
 )
-from chappe.events.run import NONE, run_of_messages
+from chappe.events.run import NONE, mark_of, run_of_messages
 from chappe.events.sampling import Sampling
 from chappe.events.schema import KINDS, NAMES
 from chappe.message import Message
@@ -58,13 +58,19 @@ class EventRecorder(QueueRecorder):
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.opened[edge] += 1
-        self._tell("session_opened", app, {TARGET: address, SESSION: session, EDGE: edge})
+        self._tell("session_opened", app, {TARGET: address, SESSION: mark_of(session), EDGE: edge})
 
     def session_closed(
         self, app: str, address: str, session: str, edge: str, code: int, opened: int
     ) -> None:
         self.closed[code] += 1
-        told = {TARGET: address, SESSION: session, EDGE: edge, CAME: opened, REASON: str(code)}
+        told = {
+            TARGET: address,
+            SESSION: mark_of(session),
+            EDGE: edge,
+            CAME: opened,
+            REASON: str(code),
+        }
         self._tell("session_closed", app, told)
 
     def sent(
@@ -172,7 +178,7 @@ class EventRecorder(QueueRecorder):
         came_from: str = "",
         went_to: Sequence[str] = (),
     ) -> None:
-        told = {AT: came, SENDER: sender, TARGET: service, SESSION: session, BYTES: size}
+        told = {AT: came, SENDER: sender, TARGET: service, SESSION: mark_of(session), BYTES: size}
         if went_to:
             told[WENT_TO] = went_to
         self._request("asked", app, request, came_from, told)

@@ -12,7 +12,14 @@ from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
 from chappe.events.record import ATTEMPT, CAME, GROUP, MESSAGE, REASON, SESSION, N
 from chappe.events.recorder import Lent, Queued
-from chappe.events.run import NONE, queue_event, retold_run, run_of_lent, run_of_stored
+from chappe.events.run import (
+    NONE,
+    mark_of,
+    queue_event,
+    retold_run,
+    run_of_lent,
+    run_of_stored,
+)
 
 # Why a queue's event is told: a life before had no time to.
 RECOVERED = "recovered"
@@ -34,7 +41,7 @@ class QueueRecorder(CountingRecorder):
         self._keep(run_of_stored(messages, shared))
 
     def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:
-        shared = queue_event(self._wall_us(), app, queue, {GROUP: group, SESSION: session})
+        shared = queue_event(self._wall_us(), app, queue, {GROUP: group, SESSION: mark_of(session)})
         self._keep(run_of_lent("lent", items, shared))
 
     def acked(self, app: str, queue: str, group: str, items: Sequence[Lent]) -> None:

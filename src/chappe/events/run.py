@@ -118,3 +118,9 @@ def _put(
         shared[column] = values[0]
     else:
         each[column] = values
+
+
+def mark_of(session: str) -> str:
+    """What a session is told by: enough to tell it from all others, too little to be it. Who knows
+    the whole id of a session that polls can speak for it."""
+    return session[:12]

@@ -50,9 +50,8 @@ class Sampling:
         return id % _MODULUS in self._chosen
 
     def of(self, messages: Sequence[T]) -> Sequence[T]:
-        """Those of them that are recorded; their ids grow, as they do at the node that gave them.
-
-        Of others, too: they only cost more.
+        """Those of them that are recorded. Their ids must grow, as they do at the node that gave
+        them and at all that it hands them to: there none is looked at but the first and the last.
         """
         first, ahead = messages[0].id, len(messages) - 1
         last = messages[-1].id

@@ -53,7 +53,7 @@ COLUMNS = (
     Column("went_to", "strings", "the nodes that it was handed to"),
     Column("n", "long", "how many: receivers here, messages that were dropped"),
     Column("bytes", "long", "of the payload"),
-    Column("session", "string", "the session it is about"),
+    Column("session", "string", "the session it is about, by the begin of its id"),
     Column("edge", "string", "where that came in: websocket, tcp, http, ..."),
     Column("group_name", "string", "the consumers' group of a queue"),
     Column("attempt", "int", "which try of handing a message to a group, from 1"),

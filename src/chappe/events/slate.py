@@ -1,9 +1,9 @@
 """The slate: what is exact of a node's events, also if it is killed before the log has them.
 
-The log gets what happened a few times a second. What becomes of requests, and of queues as far as
-their own journal does not say it, is put on the slate besides, at once, before anybody else is told
-of it. That is memory which a file is mapped to: it costs no call of the operating system, and is
-that one's to keep when the process is killed. Not so when the power fails.
+The log gets what happened a few times a second. What becomes of requests and of messages in queues
+is put on the slate besides, at once, before anybody else is told of it. That is memory which a file
+is mapped to: it costs no call of the operating system, and is that one's to keep when the process
+is killed. Not so when the power fails.
 
     half:    record | record | .. | 0           two of them, in turn: one is written to while
     record:  u32 length | u32 crc | chunk       what the other has is on its way to the log

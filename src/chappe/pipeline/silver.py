@@ -32,6 +32,8 @@ _WITH_ID = tuple(kind for kind in QUEUE_KINDS if kind != "purged")
 # Ids are given from one time to another.
 _AT_MIN = EPOCH_MS * 1000
 _AT_MAX = (EPOCH_MS + TIME_MAX) * 1000
+# Of what is recorded less often than this, nothing can be said.
+_SHARE_MIN = 1e-9
 # A smaller number at a label's end was no clock's.
 _NUMBER_MIN = 1 << 42
 
@@ -167,7 +169,7 @@ def _rules(closed: Closed) -> list[tuple[Column, str]]:
         (fn.col("at") > _AT_MAX, "at: beyond all ids"),
         (fn.col("message") <= 0, "message: not an id"),
         (~sensible(born_us()), "came: at no time that an id is given at"),
-        (~fn.col("share").between(0.0, 1.0) | (fn.col("share") <= 0), "share: not above 0 up to 1"),
+        (~fn.col("share").between(_SHARE_MIN, 1.0), "share: not above 0 up to 1"),
         (fn.col("kind").isin(*_WITH_ID) & fn.col("message").isNull(), "message: missing"),
         (fn.col("kind").isin("asked", "answered") & fn.col("label").isNull(), "label: missing"),
         (

@@ -8,6 +8,7 @@ that is how a run that is done again knows which tables have it already.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ from chappe.pipeline import merging
 from chappe.pipeline.schema import TABLES, arrow_schema
 
 _APP = "chappe"
+# What JSON has no word for.
+_ENDLESS = (math.inf, -math.inf)
 
 
 class Table:
@@ -188,29 +191,30 @@ def read(
     return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters)
 
 
+def _bounds(groups: Sequence[pq.ColumnChunkMetaData]) -> tuple[int, Any, Any] | None:
+    """How many nulls a column has, its least and its largest value, as far as all of its pieces
+    tell; None if one does not."""
+    nulls, least, largest = 0, None, None
+    for group in groups:
+        told = group.statistics
+        if told is None or not told.has_null_count:
+            return None
+        nulls += told.null_count
+        if told.null_count == group.num_values:
+            continue
+        if not told.has_min_max or told.min in _ENDLESS or told.max in _ENDLESS:
+            return None
+        least = told.min if least is None else min(least, told.min)
+        largest = told.max if largest is None else max(largest, told.max)
+    return nulls, least, largest
+
+
 def _action(
     root: Path, file: Path, schema: StructType, *, data_change: bool = True
 ) -> tuple[AddAction, int]:
     """What the log says of a file, with the least and the largest of each column: readers skip
-    whole files by them, also where nothing is said of a column."""
+    whole files by them."""
     footer = pq.read_metadata(file)
-    stats: dict[str, Any] = {
-        "numRecords": footer.num_rows,
-        "minValues": {},
-        "maxValues": {},
-        "nullCount": {},
-    }
-    places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
-    for name in schema.names:
-        if name not in places:
-            continue
-        groups = [footer.row_group(i).column(places[name]) for i in range(footer.num_row_groups)]
-        found = [group.statistics for group in groups if group.statistics is not None]
-        stats["nullCount"][name] = sum(one.null_count or 0 for one in found)
-        bounds = [one for one in found if one.has_min_max]
-        if bounds:
-            stats["minValues"][name] = min(one.min for one in bounds)
-            stats["maxValues"][name] = max(one.max for one in bounds)
     status = file.stat()
     action = AddAction(
         str(file.relative_to(root)),
@@ -218,6 +222,24 @@ def _action(
         {"hour": unquote(file.parent.name.removeprefix("hour="))},
         int(status.st_mtime * 1000),
         data_change,
-        json.dumps(stats),
+        json.dumps(_statistics(footer, schema)),
     )
     return action, footer.num_rows
+
+
+def _statistics(footer: pq.FileMetaData, schema: StructType) -> dict[str, Any]:
+    rows = {"numRecords": footer.num_rows}
+    stats: dict[str, Any] = {**rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    for name in schema.names:
+        if name not in places:
+            continue
+        groups = [footer.row_group(i).column(places[name]) for i in range(footer.num_row_groups)]
+        bounds = _bounds(groups)
+        if bounds is None:
+            # Readers take a column that others say something of, and this does not, for empty.
+            return rows
+        stats["nullCount"][name], least, largest = bounds
+        if least is not None:
+            stats["minValues"][name], stats["maxValues"][name] = least, largest
+    return stats
