@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from chappe.clock import SystemClock
@@ -33,9 +35,11 @@ class Counts(NamedTuple):
     quarantined: int
     hours: int
     paths: int
+    # Files that could not be read.
+    spoiled: int
 
 
-_NOTHING = Counts(0, 0, 0, 0, 0, 0)
+NOTHING = Counts(0, 0, 0, 0, 0, 0, 0)
 
 
 def run(
@@ -67,7 +71,7 @@ def finish(
     """Finish the last run, if it was interrupted; says what it was."""
     plan = bronze.Ledger(tables).planned()
     if not _unfinished(tables, plan.run):
-        return _NOTHING
+        return NOTHING
     return _carry_out(spark, plan, tables, options or Options(), progress)
 
 
@@ -81,7 +85,7 @@ def take(
     """Take those of the files that no run took."""
     plan = bronze.Ledger(tables).plan(files)
     if plan is None:
-        return _NOTHING
+        return NOTHING
     return _carry_out(spark, plan, tables, options or Options(), progress)
 
 
@@ -90,6 +94,20 @@ def _unfinished(tables: Path, run: int) -> bool:
 
 
 def _carry_out(
+    spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options, progress: Progress
+) -> Counts:
+    """Make all tables; if that fails because of files that cannot be read, without those."""
+    ledger = bronze.Ledger(tables)
+    while True:
+        try:
+            return _make(spark, plan, tables, options, progress)
+        except (PySparkException, Py4JError):
+            if not ledger.spoil(plan):
+                raise
+        plan = ledger.planned()
+
+
+def _make(
     spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options, progress: Progress
 ) -> Counts:
     clock = SystemClock()
@@ -110,6 +128,7 @@ def _carry_out(
         quarantined=written["quarantine"],
         hours=len(making.hours),
         paths=written["paths"],
+        spoiled=bronze.Ledger(tables).spoiled(plan.run),
     )
 
 

@@ -77,6 +77,8 @@ TABLES: Final[dict[str, StructType]] = {
     "ledger": _table("run:long folder:string file:string bytes:long rows:long at:long"),
     # Which hours were forgotten, and after which run.
     "forgotten": _table("run:long before:long"),
+    # Files that nobody can read, and which run would have taken them.
+    "spoiled": _table("run:long file:string problem:string"),
     "quarantine": _table("problem:string file:string row:string"),
     "events": StructType([_HOUR, *EVENT]),
     "clocks": _table("node:string window:long reference:string shift:long"),

@@ -74,7 +74,7 @@ def run(
     """
     with extra():
         # Here and not above: Spark is not installed everywhere, and slow to import.
-        from chappe.pipeline.job import Counts, due  # noqa: PLC0415
+        from chappe.pipeline.job import NOTHING, due  # noqa: PLC0415
         from chappe.pipeline.job import run as run_job  # noqa: PLC0415
         from chappe.pipeline.options import Options  # noqa: PLC0415
         from chappe.pipeline.session import SessionOptions, session  # noqa: PLC0415
@@ -97,7 +97,7 @@ def run(
                     spark, events, tables, options, interval_s=interval_s, progress=stages.ended
                 ).awaitTermination()
             return
-        counts = Counts(0, 0, 0, 0, 0, 0)
+        counts = NOTHING
         if due(events, tables):
             with session(place, stages.ended) as spark:
                 counts = run_job(spark, events, tables, options, stages.ended)
@@ -135,6 +135,12 @@ def _tell(counts: dict[str, Any], events: list[Path], tables: Path) -> None:
             soft_wrap=True,
         )
         return
+    if counts["spoiled"]:
+        console.print(
+            f"{counts['spoiled']} files could not be read, and are taken no more: see the table "
+            "spoiled",
+            highlight=False,
+        )
     if not counts["files"]:
         console.print(f"nothing new; {tables} stays as it is", highlight=False)
         return

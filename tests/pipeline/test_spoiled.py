@@ -1,0 +1,77 @@
+"""Files that nobody can read, rows of no time: they keep nobody from knowing what others tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from chappe.pipeline.bronze import Ledger, found
+from chappe.pipeline.job import due, run
+from chappe.pipeline.table import read
+from tests.pipeline.traffic import DAY, SECOND, Node, World, save
+
+pytestmark = pytest.mark.spark
+
+HOUR = "date=2026-11-16/hour=00"
+
+
+def told(folder: Path) -> None:
+    """Two nodes tell of a message each."""
+    for name in ("n1", "n2"):
+        world = World(Node(name))
+        world.start(name, DAY)
+        world.publish(DAY + SECOND, [(name, 0, 10)])
+        save(world.rows, folder, name)
+
+
+def damage(file: Path) -> None:
+    """Spoil what a file holds, and leave what it says of itself."""
+    content = bytearray(file.read_bytes())
+    content[4:400] = bytes(396)
+    file.write_bytes(content)
+
+
+def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
+    spark: SparkSession, tmp_path: Path
+):
+    events, tables = tmp_path / "events", tmp_path / "tables"
+    told(events)
+    (events / HOUR / "n3-0-0.parquet").write_bytes(b"nothing")
+    wrong = pa.table({"kind": ["sent"], "at": ["yesterday"]})
+    pq.write_table(wrong, events / HOUR / "n4-0-0.parquet")
+    damaged = next((events / HOUR).glob("n2-*"))
+    damage(damaged)
+    # Of what is gone before its run there is nothing more but its name.
+    gone = events / HOUR / "n5-0-0.parquet"
+    gone.write_bytes((events / HOUR / damaged.name.replace("n2", "n1")).read_bytes())
+    assert Ledger(tables).plan(found([events])) is not None
+    gone.unlink()
+
+    counts = run(spark, [events], tables)
+
+    assert (counts.files, counts.spoiled) == (1, 4)
+    assert [row["hops"][0]["node"] for row in read(tables, "paths").to_pylist()] == ["n1"]
+    problems = {
+        Path(row["file"]).name[:2]: row["problem"] for row in read(tables, "spoiled").to_pylist()
+    }
+    assert problems.keys() == {"n2", "n3", "n4", "n5"}
+    assert problems["n4"] == "at: string instead of int64"
+    assert not due([events], tables)
+
+
+def test_a_row_of_no_time_is_put_aside(spark: SparkSession, tmp_path: Path):
+    world = World(Node("n1"))
+    world.start("n1", DAY)
+    world.publish(DAY + SECOND, [("n1", 0, 10)])
+    world.tell("n1", DAY + SECOND, "answered", app="a", label="words", came=2**63 - 1 - DAY)
+    save(world.rows, tmp_path / "events")
+
+    counts = run(spark, [tmp_path / "events"], tmp_path / "tables")
+
+    assert (counts.paths, counts.quarantined) == (1, 1)
+    problems = read(tmp_path / "tables", "quarantine")["problem"].to_pylist()
+    assert problems == ["came: at no time that an id is given at"]
