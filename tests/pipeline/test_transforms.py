@@ -14,7 +14,7 @@ from pyspark.sql import functions as fn
 from chappe.pipeline import lives, queues, sessions, silver
 from chappe.pipeline.links import links
 from chappe.pipeline.options import Options
-from chappe.pipeline.paths import gather, scattered
+from chappe.pipeline.paths import gather, odd, scattered
 from chappe.pipeline.schema import EVENT, TABLES
 from chappe.pipeline.sketch import ERROR, counted, gathered, percentiles, time_of
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
@@ -166,6 +166,29 @@ def test_a_queue_s_lag_goes_on_from_before(spark: SparkSession):
     assert rows(made, "hour", "window", "stored", "lent", "lag", "age_max") == [
         ("2026-11-16T01", DAY + HOUR, 1, 1, 6, 1000),
         ("2026-11-16T01", DAY + HOUR + MINUTE, 0, 0, 3, None),
+    ]
+
+
+def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more(spark: SparkSession):
+    here = World(Node("n1"))
+    here.start("n1", DAY)
+    for n in range(3):
+        message = here.store("n1", DAY + n * SECOND)
+        if n == 0:
+            here.work("n1", DAY + MINUTE, message, "dropped", reason="nobody", attempt=None)
+    here.tell("n1", DAY + 2 * MINUTE, "removed", app="a", target="queue/q", n=2)
+    told = events(spark, here.rows)
+    paths = gather(silver.of_messages(told), OPTIONS, pieces=1, partitions=1)
+    assert sorted(rows(paths, "open", "cancelled")) == [
+        (False, True),
+        (True, False),
+        (True, False),
+    ]
+    flows = queues.flows(paths, odd(paths)).unionByName(queues.of_queues(told))
+    assert rows(queues.queues(flows, 0), "window", "stored", "lag") == [
+        (DAY, 3, 3),
+        (DAY + MINUTE, 0, 2),
+        (DAY + 2 * MINUTE, 0, 0),
     ]
 
 

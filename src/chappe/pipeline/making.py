@@ -199,7 +199,7 @@ class Making:
         """By birth hour of messages; those of no message by the hour in which it was told."""
         hours = self._path_hours | self._event_hours
         made = queues.flows(*self._both(hours))
-        return Made(made.unionByName(queues.purges(self._table("events", hours))), hours)
+        return Made(made.unionByName(queues.of_queues(self._table("events", hours))), hours)
 
     def _queues(self) -> Made:
         """From an hour before the first message that was touched: what is in a queue later depends

@@ -45,7 +45,12 @@ _REPLAYED = (
     "0L)"
 )
 _LENT = "transform(filter(hops, h -> h.kind = 'lent' {0}), h -> h.group_name)"
-_DONE = "transform(filter(hops, h -> h.kind in ('acked', 'died') {0}), h -> h.group_name)"
+# A group that does not want it is done with it, too.
+DONE = (
+    "(h.kind in ('acked', 'died') "
+    "or (h.kind = 'dropped' and h.reason = 'nobody' and h.group_name is not null))"
+)
+_DONE = f"transform(filter(hops, h -> {DONE} {{0}}), h -> h.group_name)"
 _SINCE = f"and h.at + h.shift >= {_REPLAYED}"
 _WAITING = (
     f"size({_DONE.format(_SINCE)}) = 0 "
@@ -122,7 +127,7 @@ def gather(events: DataFrame, options: Options, *, pieces: int, partitions: int)
         "vain": fn.when(
             _has("dropped"), fn.expr(f"exists(hops, h -> h.kind = 'dropped' and {IN_VAIN})")
         ).otherwise(fn.lit(False)),
-        "cancelled": _has("cancelled"),
+        "cancelled": _has("cancelled") | _unwanted(),
     }
     return paths.select(
         *[made[name].alias(name) if name in made else name for name in TABLES["paths"].names]
@@ -260,6 +265,12 @@ def _open() -> Column:
         .when(family == "request", ~fn.col("replied"))
         .otherwise(fn.when(plain, fn.lit(False)).otherwise(on_the_way))
     )
+
+
+def _unwanted() -> Column:
+    """Whether no group of its queue wanted it."""
+    wanted = _has("lent", "acked", "died")
+    return (fn.col("family") == "queue") & _has("dropped") & ~wanted
 
 
 def _suspect(options: Options) -> Column:

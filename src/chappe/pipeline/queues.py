@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
+from chappe.pipeline.paths import DONE
 from chappe.pipeline.silver import QUEUE_KINDS, hour_of, window_of
 from chappe.pipeline.sketch import bucket_of, gathered, percentiles
 
@@ -93,7 +94,7 @@ def _finished(odd: DataFrame) -> DataFrame:
     kind, time = fn.col("h.kind"), fn.col("time")
     groups = _hops(odd).groupBy(*_PATH, "app", "queue", "span", "h.group_name")
     done = groups.agg(
-        fn.min(fn.when(kind.isin("acked", "died"), time)).alias("done"),
+        fn.min(fn.when(fn.expr(DONE), time)).alias("done"),
         fn.min(fn.when(kind == "cancelled", time)).alias("cancelled"),
         fn.max(kind == "lent").alias("lent"),
     )
@@ -115,14 +116,18 @@ def _finished(odd: DataFrame) -> DataFrame:
     )
 
 
-def purges(events: DataFrame) -> DataFrame:
-    """Letters that were thrown away all together, as flows."""
-    thrown = events.where("kind = 'purged' and message is null")
+def of_queues(events: DataFrame) -> DataFrame:
+    """What happened to many messages at once, as flows: dead letters were thrown away, a queue was
+    removed with all that it had."""
+    thrown = events.where("kind = 'removed' or (kind = 'purged' and message is null)")
     nothing = fn.lit(None)
     return thrown.groupBy(
-        "hour", "app", fn.col("target").alias("queue"), window_of(fn.col("at")).alias("window")
+        "hour",
+        "app",
+        fn.col("target").alias("queue"),
+        window_of(fn.col("at")).alias("window"),
+        fn.col("kind").alias("what"),
     ).agg(
-        fn.lit("purged").alias("what"),
         nothing.cast("int").alias("bucket"),
         fn.sum("n").alias("count"),
         nothing.cast("long").alias("frontier"),
@@ -134,7 +139,7 @@ def queues(flows: DataFrame, since_us: int) -> DataFrame:
     """Rows by queue and minute from a time on; `lag` is what is in it at the minute's end."""
     change = (
         fn.when(fn.col("what").isin("stored", "replayed"), fn.col("count"))
-        .when(fn.col("what") == "finished", -fn.col("count"))
+        .when(fn.col("what").isin("finished", "removed"), -fn.col("count"))
         .otherwise(0)
     )
     changes = flows.withColumn("change", change)
