@@ -63,15 +63,23 @@ def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
     assert not due([events], tables)
 
 
-def test_a_row_of_no_time_is_put_aside(spark: SparkSession, tmp_path: Path):
+def test_absurd_numbers_are_put_aside(spark: SparkSession, tmp_path: Path):
     world = World(Node("n1"))
     world.start("n1", DAY)
     world.publish(DAY + SECOND, [("n1", 0, 10)])
-    world.tell("n1", DAY + SECOND, "answered", app="a", label="words", came=2**63 - 1 - DAY)
+    far, first = 2**63 - 1, world.id_at(DAY)
+    about = {"app": "a", "message": first, "target": "topic/t"}
+    world.tell("n1", DAY, "answered", app="a", label="words").update(came=far)
+    world.tell("n1", DAY, "published", **about).update(n=far)
+    world.tell("n1", DAY, "stored", **about).update(due=far)
+    world.tell("n1", DAY, "link", peer="n2", round_trip=3).update(ahead=-far)
+    world.tell("n1", DAY, "purged", app="a", target="queue/q").update(n=-1)
     save(world.rows, tmp_path / "events")
 
     counts = run(spark, [tmp_path / "events"], tmp_path / "tables")
 
-    assert (counts.paths, counts.quarantined) == (1, 1)
+    assert (counts.paths, counts.quarantined) == (1, 5)
     problems = read(tmp_path / "tables", "quarantine")["problem"].to_pylist()
-    assert problems == ["came: at no time that an id is given at"]
+    assert sorted(problem.partition(":")[0] for problem in problems) == [
+        *("ahead", "came", "due", "n", "n"),
+    ]

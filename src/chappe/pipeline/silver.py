@@ -32,6 +32,11 @@ _WITH_ID = tuple(kind for kind in QUEUE_KINDS if kind != "purged")
 # Ids are given from one time to another.
 _AT_MIN = EPOCH_MS * 1000
 _AT_MAX = (EPOCH_MS + TIME_MAX) * 1000
+_NO_TIME = "at no time that an id is given at"
+# More than there can be; sums of as much as a day brings are still numbers.
+_MANY = 1 << 40
+_TIMES = ("boot", "came", "due")
+_NUMBERS = ("n", "bytes", "round_trip")
 # Of what is recorded less often than this, nothing can be said.
 _SHARE_MIN = 1e-9
 # A smaller number at a label's end was no clock's.
@@ -168,7 +173,10 @@ def _rules(closed: Closed) -> list[tuple[Column, str]]:
         (fn.col("at") < _AT_MIN, "at: before any id was given"),
         (fn.col("at") > _AT_MAX, "at: beyond all ids"),
         (fn.col("message") <= 0, "message: not an id"),
-        (~sensible(born_us()), "came: at no time that an id is given at"),
+        *((~fn.col(name).between(0, _AT_MAX), f"{name}: {_NO_TIME}") for name in _TIMES),
+        (~sensible(born_us()), f"message: {_NO_TIME}"),
+        *((~fn.col(name).between(0, _MANY), f"{name}: not a number of them") for name in _NUMBERS),
+        (~fn.col("ahead").between(-_AT_MAX, _AT_MAX), f"ahead: {_NO_TIME}"),
         (~fn.col("share").between(_SHARE_MIN, 1.0), "share: not above 0 up to 1"),
         (fn.col("kind").isin(*_WITH_ID) & fn.col("message").isNull(), "message: missing"),
         (fn.col("kind").isin("asked", "answered") & fn.col("label").isNull(), "label: missing"),
