@@ -30,6 +30,7 @@ from benchmarks.report import compose
 from benchmarks.routing import RouteLookUp
 from benchmarks.server import CHAPPE, Recipe, ServerError, recipes
 from benchmarks.startup import StartUp
+from benchmarks.tables import TableSpeed
 from benchmarks.throughput import FAN_OUT, PAIRS, Throughput
 
 MEASUREMENTS: tuple[Measurement, ...] = (
@@ -45,6 +46,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     Durability(),
     Depth(),
     EventCost(),
+    TableSpeed(),
 )
 
 

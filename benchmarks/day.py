@@ -16,7 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chappe.ids import EPOCH_MS
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, SCHEMA, SECOND
+from chappe.pipeline.schema import EVENT, arrow_schema
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+# 2026-11-16T00:00:00Z
+DAY = 1_794_787_200 * SECOND
+SCHEMA = arrow_schema(EVENT)
 
 Rows = dict[str, Any]
 
