@@ -85,8 +85,11 @@ OWNERS = {
     "chappe/log/fs.py": {"os.open"},
     # Waits, in a process of its own, for others that copy the same journal.
     "chappe/log/parquet/lock.py": {"os.open"},
-    # Asks the machine for its Java, and whether a Spark answers, before one is started.
-    "chappe/pipeline/session.py": {"subprocess.", "socket."},
+    # Asks the machine for its Java, and whether a Spark answers, before one is started; stops one
+    # from another thread than the one that is in the midst of talking to it.
+    "chappe/pipeline/session.py": {"subprocess.", "socket.", "threading."},
+    # Holds a lock that goes with its process, by a name that is nobody else's.
+    "chappe/pipeline/tether.py": {"os.open", "uuid.uuid4"},
 }
 # The layers above the core: they wire the real machine to it.
 OUTSIDE = ("chappe/node/", "chappe/cli/")
