@@ -111,7 +111,9 @@ class Making:
         # there then.
         self._clock_hours = hours_after(beats, 1)
         # Few columns: that an hour is made anew because of a row that makes no sense does no harm.
-        born = self._new.where(silver.belongs() & silver.sensible(silver.born_us()))
+        # But of an hour that was forgotten, results are all there is.
+        kept = silver.born_us() >= self._closed.born_before
+        born = self._new.where(silver.belongs() & silver.sensible(silver.born_us()) & kept)
         self._path_hours = _names(row["hour"] for row in born.select(hour).distinct().collect())
         for name in self._clock_hours:
             begin = hour_us(name)
