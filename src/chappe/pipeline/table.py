@@ -37,7 +37,8 @@ class Table:
     def __init__(self, tables: Path, name: str) -> None:
         self.name = name
         self.schema: StructType = TABLES[name]
-        self._root = (tables / name).absolute()
+        # As Delta names it: without links and ways up.
+        self._root = (tables / name).resolve()
 
     def run(self) -> int:
         """The last run that this table has; 0 if it has none."""
