@@ -1,7 +1,9 @@
 """How hard the property tests try: a little in every run, a lot for the proof."""
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {folder: at for at, folder in enumerate(SLOW_FIRST)}
     tests = Path(__file__).parent
     items.sort(key=lambda item: rank.get(item.path.relative_to(tests).parts[0], len(rank)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> Iterator[None]:
+    """Have what the tests of a file left open found by its last test: else it is found, and is an
+    error, in whatever test runs when Python happens to look."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -240,8 +240,11 @@ class Copying:
         return self._process
 
     async def _end(self) -> int | None:
-        """End the process if there is one; its exit status."""
-        process, self._process = self._process, None
+        """End the process if there is one; its exit status.
+
+        Whoever cancels this leaves a process that is still known, and can be ended again.
+        """
+        process = self._process
         if process is None:
             return None
         if process.stdin is not None:
@@ -251,7 +254,10 @@ class Copying:
                 end()
             try:
                 async with asyncio.timeout(_END_S):
-                    return await process.wait()
+                    status = await process.wait()
             except TimeoutError:
                 continue
+            self._process = None
+            return status
+        self._process = None
         raise StorageError("the process that copies to Parquet cannot be ended")
