@@ -86,8 +86,7 @@ class Line:
         self._requests[number] = _Request(packed, answer, again)
         self._bytes += len(packed)
         try:
-            if self._writer is not None:
-                self._writer.write(packed)
+            self._write(packed)
             async with asyncio.timeout(self._timeout_s):
                 return await answer
         except TimeoutError:
@@ -98,8 +97,13 @@ class Line:
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Have a method carried out, if a keeper is there; its result is nobody's."""
-        if self._writer is not None:
-            self._writer.write(frame.pack(next(self._ids), method, arguments))
+        self._write(frame.pack(next(self._ids), method, arguments))
+
+    def _write(self, packed: bytes) -> None:
+        """Send it, if there is a line; one that has just been cut takes nothing any more, though
+        who reads from it is told only in the loop's next turn."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(packed)
 
     async def _stay_connected(self) -> None:
         while True:
