@@ -60,8 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> Iterator[None]:
-    """Have what the tests of a file left open found by its last test: else it is found, and is an
-    error, in whatever test runs when Python happens to look."""
+    """Have what the tests of a file left open found when it ends; the next test that starts shows
+    it. Else it is found, and is an error, in whatever test runs when Python happens to look."""
     yield
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
