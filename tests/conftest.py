@@ -1,7 +1,9 @@
 """How hard the property tests try: a little in every run, a lot for the proof."""
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,15 @@ class Shared(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shared | None:
     return Shared(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> Iterator[None]:
+    """Have what the tests of a file left open found when it ends; the next test that starts shows
+    it. Else it is found, and is an error, in whatever test runs when Python happens to look."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -24,7 +24,7 @@ _KILL_S = 30.0
 _ANSWER_S = 30.0
 ZOOKEEPER_JAR = "/usr/share/java/zookeeper.jar"
 # Below those that connections are given.
-_FIRST_PORT, _LAST_PORT, _BLOCK = 10_000, 32_000, 400
+_FIRST_PORT, _LAST_PORT, _BLOCK = 10_000, 32_000, 800
 _given: deque[int] = deque(maxlen=_BLOCK // 2)
 _claims: list[socket.socket] = []
 
@@ -64,6 +64,9 @@ def _ports() -> range:
 def _free(port: int) -> bool:
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_INET, kind) as probe:
+            if kind is socket.SOCK_STREAM:
+                # As servers do: connections that ended a minute ago are in nobody's way.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:

@@ -7,8 +7,10 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from chappe.client import Client, connect
+from chappe.errors import Overload
 from tests.servers import RedisServer, ZooKeeperServer, free_port
 
 from .process import Api
@@ -78,6 +80,19 @@ class Replicas:
     async def client(self, at: int, name: str) -> Client:
         """Somebody who knows one node only, and stays with it."""
         return await connect(self.nodes[at].url, as_=f"user:{name}", options=OPTIONS)
+
+    async def make(self, admin: Client, queue: str, **options: Any) -> None:
+        """Make a queue, as soon as its node leads the journal that it is to be in: one that is held
+        up loses its lease for a moment, and says so."""
+
+        async def made() -> bool:
+            try:
+                await admin.create(queue, **options)
+            except Overload:
+                return False
+            return True
+
+        await until(made, f"{queue} is made")
 
     async def master(self, *, but: int | None = None) -> int:
         """Which node serves the broker, once there is one."""

@@ -84,7 +84,7 @@ def test_a_master_that_is_gone_is_replaced_by_command_and_follows_when_it_is_bac
             await promotes(clients)
 
     async def promotes(clients: list[Client]) -> None:
-        await clients[0].create(QUEUE)
+        await replicas.make(clients[0], QUEUE)
         await until(lambda: queue_known(QUEUE, *clients), "all nodes know the queue")
         replicas.broker = (await clients[0].inspect(QUEUE))["broker"]
         first = NAMES.index(replicas.broker)

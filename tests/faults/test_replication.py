@@ -60,7 +60,7 @@ async def at_work(replicas: Replicas, name: str) -> AsyncIterator[tuple[Work, li
                 stack.push_async_callback(people[-1].close)
         producers, consumers, admins = people[:3], people[3:6], people[6:]
         if not await admins[0].presence(QUEUE):
-            await admins[0].create(QUEUE, lanes=2, retry_s=0.05)
+            await replicas.make(admins[0], QUEUE, lanes=2, retry_s=0.05)
         await until(lambda: queue_known(QUEUE, *admins), "all nodes know the queue")
         replicas.broker = (await admins[0].inspect(QUEUE))["broker"]
         work = Work(producers, consumers, name=name)

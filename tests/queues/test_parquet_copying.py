@@ -122,6 +122,27 @@ def test_it_stops_at_once_while_the_process_is_busy(tmp_path: Path):
     assert copying._process is None
 
 
+def test_a_process_whose_end_was_not_waited_for_is_ended_all_the_same(tmp_path: Path):
+    rig = filled(tmp_path, segments=2)
+
+    async def life() -> int | None:
+        copying = Copying(ON, rig.folder, (sys.executable, "-c", HANGS))
+        copying.start()
+        copying.take("node", rig.journal)
+        async with asyncio.timeout(60):
+            while not orders_of(rig):
+                await asyncio.sleep(0.01)
+        process = copying._process
+        assert process is not None
+        ending = asyncio.create_task(copying._end())
+        await asyncio.sleep(0)
+        ending.cancel()
+        await copying.stop()
+        return process.returncode
+
+    assert asyncio.run(life()) is not None
+
+
 def test_an_idle_process_ends_and_another_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
