@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -55,20 +56,33 @@ def test_all_of_a_smaller_share_is_in_every_larger_one(one: int) -> None:
     assert (taken[0], taken[-1]) == (False, True)
 
 
-@given(
-    st.sampled_from(SHARES),
-    st.one_of(
-        st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50),
-        st.builds(
-            lambda first, count: list(range(first, first + count)),
-            st.integers(0, 2**62),
-            st.integers(1, 600),
-        ),
-    ),
-)
-def test_a_run_is_sampled_as_its_messages_are(share: float, ids: list[int]) -> None:
-    ids.sort()
-    sampling, messages = SAMPLINGS[share], [Numbered(one) for one in ids]
+def following(first: int, count: int) -> list[int]:
+    return list(range(first, first + count))
+
+
+FOLLOWING = st.builds(following, st.integers(0, 2**62), st.integers(1, 600))
+RUNS = st.one_of(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50), FOLLOWING)
+
+
+@given(st.sampled_from(SHARES), RUNS)
+def test_a_run_that_grows_is_sampled_as_its_messages_are(share: float, ids: list[int]) -> None:
+    messages = [Numbered(one) for one in sorted(set(ids))]
+    sampling = SAMPLINGS[share]
+    expected = [message for message in messages if sampling.takes(message.id)]
+    assert list(sampling.of(messages, growing=True)) == expected
+    assert list(sampling.of(messages)) == expected
+
+
+@given(st.sampled_from(SHARES), FOLLOWING, st.randoms(use_true_random=False), st.booleans())
+def test_a_run_in_any_order_is_sampled_as_its_messages_are(
+    share: float, ids: list[int], random: Random, ends_stay: bool
+) -> None:
+    middle = ids[1:-1]
+    random.shuffle(middle)
+    mixed = [*ids[:1], *middle, *ids[1:][-1:]]
+    if not ends_stay:  # else it looks as if it grew
+        random.shuffle(mixed)
+    sampling, messages = SAMPLINGS[share], [Numbered(one) for one in mixed]
     expected = [message for message in messages if sampling.takes(message.id)]
     assert list(sampling.of(messages)) == expected
 

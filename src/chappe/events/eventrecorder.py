@@ -48,7 +48,8 @@ class EventRecorder(QueueRecorder):
         self._put = log.put
         self._sampling = Sampling(share) if share < 1 else None
         log.share = 1.0 if self._sampling is None else self._sampling.share
-        # All that lies in between is not chosen, and needs no more than this look.
+        # All that lies in between is not chosen, and needs no more than this look; but for runs of
+        # other nodes, whose ids need not lie between the first and the last.
         self._quiet_from = self._quiet_until = 0
         self.came = wall_us()
 
@@ -82,7 +83,11 @@ class EventRecorder(QueueRecorder):
         went_to: Sequence[str] = (),
     ) -> None:
         self.sends += len(messages)
-        if messages[0].id < self._quiet_from or messages[-1].id >= self._quiet_until:
+        if (
+            messages[0].id < self._quiet_from
+            or messages[-1].id >= self._quiet_until
+            or (came_from and len(messages) > 1)
+        ):
             self._pass("sent", app, messages, receivers, came_from, went_to)
 
     def published(
@@ -95,7 +100,11 @@ class EventRecorder(QueueRecorder):
     ) -> None:
         self.publishes += len(messages)
         self.published_deliveries += len(messages) * receivers
-        if messages[0].id < self._quiet_from or messages[-1].id >= self._quiet_until:
+        if (
+            messages[0].id < self._quiet_from
+            or messages[-1].id >= self._quiet_until
+            or (came_from and len(messages) > 1)
+        ):
             self._pass("published", app, messages, receivers, came_from, went_to)
 
     def forwarded(
@@ -121,7 +130,8 @@ class EventRecorder(QueueRecorder):
         """Tell of messages to one address that left this node: those of them that are chosen."""
         sampling, share = self._sampling, 1.0
         if sampling is not None:
-            share, messages = sampling.share, sampling.of(messages)
+            share = sampling.share
+            messages = sampling.of(messages, growing=not came_from)
             self._quiet_from, self._quiet_until = sampling.quiet_from, sampling.quiet_until
             if not messages:
                 return

@@ -49,13 +49,16 @@ class Sampling:
         """Whether what has this id is recorded."""
         return id % _MODULUS in self._chosen
 
-    def of(self, messages: Sequence[T]) -> Sequence[T]:
-        """Those of them that are recorded. Their ids must grow, as they do at the node that gave
-        them and at all that it hands them to: there none is looked at but the first and the last.
+    def of(self, messages: Sequence[T], *, growing: bool = False) -> Sequence[T]:
+        """Those of them that are recorded, in their order.
+
+        `growing`: each id is larger than the one before, as they are at the node that gave them.
+        Then none need be looked at but the first and the last if none is missing in between. What
+        came from another node may be of several that gave ids, or late.
         """
         first, ahead = messages[0].id, len(messages) - 1
         last = messages[-1].id
-        if last - first != ahead:
+        if last - first != ahead or not (growing or _follow(messages, first)):
             chosen = self._chosen
             return [message for message in messages if message.id % _MODULUS in chosen]
         # None is missing between the first and the last.
@@ -81,6 +84,11 @@ class Sampling:
             one = begin + residues[at]
         self.quiet_until = one
         return found
+
+
+def _follow(messages: Sequence[Numbered], first: int) -> bool:
+    """Whether each id is the one after that before it."""
+    return [one.id for one in messages] == list(range(first, first + len(messages)))
 
 
 # Beyond all ids.
