@@ -14,7 +14,7 @@ import chappe.blocking
 from chappe.errors import Overload
 from chappe.events.eventlog import EventLog
 from chappe.events.record import AT, MESSAGE, decode_chunks, rows_of
-from chappe.events.slate import Slate, Told
+from chappe.events.slate import LAST_BYTES, Slate, Told
 from chappe.node.sealing import seal
 from chappe.node.slates import lacking, left_slates, open_slate, remove_slate
 from tests.events.tables import check_serials, of
@@ -109,12 +109,51 @@ def test_nothing_is_lost_or_doubled_wherever_the_kill_is(
     assert all(after["serial"] == one["serial"] + 1 for one, after in pairwise(rows))
 
 
+# Some records, and the one that says how many found no room.
+SMALL = 2 * (LAST_BYTES + 200)
+
+
 def test_a_slate_that_is_full_has_what_was_before_written_down() -> None:
-    life = Life(room=400)
+    life = Life(room=SMALL)
+    for _ in range(40):
+        life.keep()
+        life.log.settle()
+    assert len(life.records) > 2
+    assert ids(life.after_a_kill()) == list(range(1, 41))
+    assert life.events.uncovered == 0
+
+
+@pytest.mark.parametrize("rings", [0, 1, 3])
+def test_what_finds_no_room_on_a_full_slate_is_told_as_missed_if_a_kill_takes_it(
+    rings: int,
+) -> None:
+    life = Life(room=SMALL)
+    # The log takes records, and does not say that they have arrived.
     life.keep(40)
+    for _ in range(rings):
+        life.timer.ring()
+        life.keep(5)
+    assert life.events.uncovered > 0
+    rows = life.after_a_kill(written=0)
+    (missed,) = [row for row in rows if row["kind"] == "missed"]
+    assert missed["n"] == life.events.uncovered == life.kept - len(ids(rows))
+    assert "slate" in missed["reason"]
+    assert [row["serial"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+def test_nothing_is_missed_that_the_log_has_by_then() -> None:
+    life = Life(room=SMALL)
+    life.keep(40)
+    uncovered = life.events.uncovered
+    life.timer.ring()
     life.log.settle()
-    assert len(life.records) > 1
-    assert ids(life.after_a_kill())[: len(ids(life.log.rows))] == ids(life.log.rows)
+    rows = life.after_a_kill()
+    assert ids(rows) == list(range(1, 41))
+    assert not [row for row in rows if row["kind"] == "missed"]
+    # There is room again.
+    life.keep(2)
+    assert ids(life.after_a_kill()) == list(range(1, 43))
+    assert life.events.uncovered == uncovered
 
 
 def test_a_log_that_is_full_keeps_the_slate() -> None:

@@ -13,11 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import structlog
+
 from chappe.errors import Overload, RequestError
 from chappe.events.record import APP, AT, REASON, Marks, N, Run, encode_chunk
 from chappe.events.run import Row, runs_of_rows
 from chappe.events.schema import VERSION
 from chappe.events.slate import Slate
+
+log = structlog.get_logger()
 
 # How often what was gathered is written down: so much of what a node knew is lost when it is
 # killed.
@@ -28,6 +32,8 @@ CHUNK_EVENTS = 8192
 CHUNK_RUNS = 2048
 # How often a node with nothing to tell says that it is alive.
 ALIVE_S = 1.0
+# Why events are missing that a killed node had told and not written.
+_SLATE_FULL = "the slate was full when the node was killed"
 
 
 class Log(Protocol):
@@ -79,9 +85,11 @@ class EventLog:
         self.marks: Marks | None = None
         # Where what must be exact is put at once; None: nowhere.
         self.slate: Slate | None = None
-        # All that were written down, and all that were not.
+        # All that were written down, and all that were not; and those that found no room on the
+        # slate, which says nothing of whether they were.
         self.written = 0
         self.missed = 0
+        self.uncovered = 0
 
     def start(self) -> None:
         """The node takes traffic from now on."""
@@ -119,15 +127,28 @@ class EventLog:
 
     def keep(self, run: Run) -> None:
         """Tell of events that are to be known even if the node is killed now."""
-        if self.slate is not None and not self._put(run):
-            # What makes room for them is that the log gets what was before.
-            self._write()
-            self._put(run)
+        slate = self.slate
+        if slate is not None and not slate.put(self._chunk(run)):
+            if not slate.leaving:
+                # What makes room for them is that the log gets what was before.
+                self._write()
+            if not slate.put(self._chunk(run)):
+                self._leave_out(slate, run[1])
         self.add(run)
 
-    def _put(self, run: Run) -> bool:
-        assert self.slate is not None
-        return self.slate.put(encode_chunk((VERSION, self._node, self.boot, self._serial, [run])))
+    def _chunk(self, run: Run) -> bytes:
+        return encode_chunk((VERSION, self._node, self.boot, self._serial, [run]))
+
+    def _leave_out(self, slate: Slate, events: int) -> None:
+        """Events are not on the slate: a kill takes them, unless the log has them before. Then the
+        slate says that they are missing; else nothing is."""
+        if not self.uncovered:
+            log.warning("events.slate_full", hint="what a kill takes is told as missed")
+        self.uncovered += events
+        now = self._wall_us()
+        slate.leave_out(
+            events, lambda n: self._chunk(("missed", 1, {AT: now, N: n, REASON: _SLATE_FULL}, {}))
+        )
 
     def refuse(self, app: str, error: str) -> None:
         """Tell of an error that was answered: together with all others of an interval."""

@@ -174,6 +174,7 @@ class Recording:
         for name, documentation, value in (
             ("written", "Events written down", self._events.written),
             ("missed", "Events that found no room", self._events.missed),
+            ("uncovered", "Events that a kill would have taken", self._events.uncovered),
             ("segments", "Segments of the event log that were copied to Parquet", copied),
         ):
             yield CounterMetricFamily(f"chappe_events_{name}", documentation, value=value)
