@@ -300,6 +300,12 @@ async def test_bounds_are_answered_overload() -> None:
 async def test_a_response_that_does_not_fit_the_requesters_outbox_is_told_of() -> None:
     rig = ServiceRig(options=HubOptions(outbox_bytes_max=300))
     provider, alice = await rig.provider(), rig.endpoint("alice")
+    told: list[str] = []
+
+    def answered(app: str, request: str, came: int, reason: str = "", came_from: str = "") -> None:
+        told.append(reason)
+
+    rig.hub.recorder.answered = answered  # type: ignore[method-assign]
     alice.say(request(1))
     (asked,) = await rig.asked(provider)
     rig.hub.pause(alice.session)
@@ -309,6 +315,11 @@ async def test_a_response_that_does_not_fit_the_requesters_outbox_is_told_of() -
     reply = await rig.reply(alice)
     assert (reply.error, reply.outcome) == ("overload", "unknown")
     assert not alice.session.closed
+    assert told == ["overload, outcome unknown"]
+    alice.say(request(1))
+    (asked,) = await rig.asked(provider)
+    assert (await rig.ask(provider, respond(asked.request, "y", 9))).ok
+    assert told[1:] == [""]
 
 
 @on_loop

@@ -138,10 +138,14 @@ class Services:
         call.service.answered(call, self._timer.time())
         if requester is None:
             raise Unreachable("request: whoever asked is gone")
+        reason = op.error or ""
+        refusal = self._answer(call, requester, reply)
+        if refusal is not None:
+            reason = f"{refusal.code}, outcome unknown"
+        # Nothing of a tick leaves before its end: this is told first.
         self._hub.recorder.answered(
-            requester.app.name, call.id, call.came, op.error or "", call.came_from
+            requester.app.name, call.id, call.came, reason, call.came_from
         )
-        self._answer(call, requester, reply)
         self._ok(session, op)
 
     def _number(self) -> str:
@@ -207,13 +211,16 @@ class Services:
             raise BadRequest("data: an error has none")
         return Reply(id=request, ok=False, error=op.error, reason=op.reason or "")
 
-    def _answer(self, call: Call, requester: Session, reply: Reply) -> None:
+    def _answer(self, call: Call, requester: Session, reply: Reply) -> Overload | None:
+        """Tell who asked, if it wants to know; or why it was told that nobody knows."""
         if call.request is None:
-            return
+            return None
         outboxes = self._hub.outboxes
-        if not outboxes.put_promised(requester, requester.encoding.op(reply)):
-            error = Overload("no room for the response in this outbox", outcome_unknown=True)
-            self._hub.refuse(requester, call.request, error)
+        if outboxes.put_promised(requester, requester.encoding.op(reply)):
+            return None
+        error = Overload("no room for the response in this outbox", outcome_unknown=True)
+        self._hub.refuse(requester, call.request, error)
+        return error
 
     def _ok(self, session: Session, op: ClientOp) -> None:
         if op.id is not None:
