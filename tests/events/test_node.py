@@ -14,12 +14,12 @@ from chappe.blocking import Client
 from chappe.events.schema import KINDS
 from chappe.node.sealing import seal
 from tests.cli.process import run_here
-from tests.events.tables import Row, check_serials, count, of, rows
+from tests.events.tables import WAIT_S, Row, check_serials, count, of, rows, until, until_told
 from tests.faults.mounts import Memory
 from tests.faults.process import Api, NodeProcess
 
 ALL = "[events]\nenabled = true\nshare = 1.0\nseal_s = {seal_s}\n"
-WAIT_S = 30.0
+LOG = "events/_log/node"
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,6 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 
 def connect(node: NodeProcess, name: str) -> Client:
     return chappe.blocking.connect(node.addresses["websocket"], as_=f"user:{name}")
-
-
-def until(true: object, what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"it never came to it that {what}"
-        time.sleep(0.02)
 
 
 def written(node: NodeProcess) -> float:
@@ -125,9 +118,9 @@ def test_of_a_node_that_was_killed_all_is_there_up_to_its_last_sign_of_life(
     node: NodeProcess,
 ) -> None:
     sent = traffic(node)
-    until(lambda: written(node) >= 30, "events are written")
+    until_told(node.data / LOG)
     before = written(node)
-    time.sleep(0.6)  # Longer than an interval: what was told is written down.
+    assert before >= 30
     node.kill()
     folder = node.data / "events"
     assert not list(folder.glob("date=*")), "nothing was sealed yet"
@@ -139,6 +132,9 @@ def test_of_a_node_that_was_killed_all_is_there_up_to_its_last_sign_of_life(
     alive = of(table, "node_alive")[-1]["at"]
     assert alive >= max(row["at"] for row in of(table, "session_closed"))
     assert not of(table, "node_stopped")
+    (gone,) = of(table, "node_gone")
+    assert (gone["boot"], gone["at"]) == (table[0]["boot"], alive)
+    assert gone is table[-1]
     # To do it again changes nothing.
     assert seal(folder).events == 0
     assert rows(folder) == table
@@ -150,11 +146,14 @@ def test_of_a_node_that_was_killed_all_is_there_up_to_its_last_sign_of_life(
     check_serials(more)
     assert [row for row in more if row["boot"] == table[0]["boot"]] == table
     assert count(more)["node_started"] == 2
+    # The other life ended in order.
+    assert seal(folder).events == 0
+    assert len(of(more, "node_gone")) == 1
 
 
 def test_what_a_killed_node_left_its_next_life_copies(node: NodeProcess) -> None:
     traffic(node)
-    time.sleep(0.6)
+    until_told(node.data / LOG)
     node.kill()
     node.start()
     node.stop()
@@ -229,7 +228,6 @@ def test_a_full_disk_stops_no_message_and_is_told_as_missed(tmp_path: Path) -> N
                 lambda: ann.send("user:ann", "y") and api.metric("events_written_total") > before,
                 "events are written again",
             )
-        time.sleep(0.5)
         ann.close()
         node.stop()
         table = rows(memory.at / "events")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from chappe.node.options import EventsOptions
 from chappe.node.sealing import seal
 from chappe.queues.local import LocalStorage
 from chappe.queues.options import QueueLimits
-from tests.events.tables import Row, check_serials, of, rows
+from tests.events.tables import Row, check_serials, of, rows, until_told
 from tests.faults.process import NodeProcess
 from tests.node.running import running
 
@@ -129,7 +128,8 @@ def test_what_was_durable_and_told_to_nobody_is_told_by_the_next_life(
     node: NodeProcess, tmp_path: Path
 ) -> None:
     events = node.data / "events"
-    time.sleep(0.6)  # Longer than an interval: it has said up to where its journal is told.
+    # It has said up to where its journal is told.
+    until_told(events / "_log/node")
     shutil.copytree(events, tmp_path / "before")
     uvloop.run(asyncio.wait_for(work(node.addresses["tcp"]), 120))
     node.kill()

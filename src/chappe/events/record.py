@@ -67,6 +67,11 @@ def decode_chunks(array: bytes | memoryview) -> list[Chunk]:
     return _decoder.decode(array)
 
 
+def count_events(chunk: Chunk) -> int:
+    """How many events a chunk tells of."""
+    return sum(count for _kind, count, _shared, _each in chunk.runs)
+
+
 def rows_of(chunk: Chunk) -> Iterator[dict[str, Any]]:
     """Each event of a chunk, as a row of those columns that it has: for people and for tests."""
     serial = chunk.serial

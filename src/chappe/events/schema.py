@@ -86,6 +86,10 @@ KINDS: dict[str, Kind] = {
     "node_started": Kind("a node takes traffic from now on", ()),
     "node_alive": Kind("all that happened on a node before is written down", ()),
     "node_stopped": Kind("a node ends in order: nothing of its is missing", ()),
+    "node_gone": Kind(
+        "a node that was killed is gone since it was last heard of: whoever sealed its log says so",
+        (),
+    ),
     "missed": Kind(
         "events could not be written down: what is told of that time is not all", ("n", "reason")
     ),

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import msgspec
 
-from chappe.events.record import Chunk, decode_chunks, encode_chunk
+from chappe.events.record import Chunk, count_events, decode_chunks, encode_chunk
 
 # What an interval brings fits, at more than a thousand a second; see CHUNK_RUNS for those above.
 BYTES = 2 * 1024 * 1024
@@ -106,7 +106,7 @@ class Told:
         except msgspec.MsgspecError:
             return
         for chunk in chunks:
-            end = chunk.serial + _count(chunk)
+            end = chunk.serial + count_events(chunk)
             self._next[chunk.boot] = max(end, self._next.get(chunk.boot, 1))
 
     def left(self, memory: bytes) -> Iterator[bytes]:
@@ -116,16 +116,12 @@ class Told:
         missing = [one for one in records if one.serial >= self._next.get(one.boot, 1)]
         for chunk in sorted(missing, key=_order):
             serial = self._next.get(chunk.boot, 1)
-            self._next[chunk.boot] = serial + _count(chunk)
+            self._next[chunk.boot] = serial + count_events(chunk)
             yield encode_chunk(msgspec.structs.replace(chunk, serial=serial))
 
 
 def _order(chunk: Chunk) -> tuple[int, int]:
     return chunk.boot, chunk.serial
-
-
-def _count(chunk: Chunk) -> int:
-    return sum(count for _kind, count, _shared, _each in chunk.runs)
 
 
 def _read(half: bytes) -> Iterable[Chunk]:

@@ -1,18 +1,20 @@
 """Sealing: event logs that nobody writes any more become tables, whoever wrote them; blocking.
 
 A node does so itself, at its end or in its next life. One that is killed and never comes back does
-not: then somebody else has to.
+not: then somebody else has to, and says that it is gone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from chappe.errors import ConfigError, StorageError
-from chappe.log.batch import encode_batch
+from chappe.events.ending import Ending
+from chappe.log.batch import Batch, encode_batch
 from chappe.log.fs import OsFs
 from chappe.log.parquet.order import EVENTS, Order
 from chappe.log.recovery import Recovery
@@ -20,6 +22,9 @@ from chappe.log.segment import Damage, Segment, Segments
 from chappe.log.writer import LOCK
 from chappe.node.options import EVENT_LOGS
 from chappe.node.slates import lacking, left_slates, remove
+
+# Makes an array of one record.
+_ONE = b"\x91"
 
 
 class Sealed(msgspec.Struct):
@@ -70,7 +75,13 @@ def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
     damages: list[Damage] = []
     slates = left_slates(log)
     recovery = Recovery(fs, segments, damages.append)
-    records = lacking(slates, recovery.batches())
+    ending = Ending()
+    records = lacking(slates, _followed(recovery.batches(), ending))
+    for record in records:
+        ending.take(_ONE + record)
+    word = ending.word(log.name)
+    if word is not None:
+        records.append(word)
     if records:
         _append(fs, segments, recovery.base, records)
     remove(slates)
@@ -88,8 +99,14 @@ def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
             fs.remove(path)
 
 
+def _followed(batches: Iterable[Batch], ending: Ending) -> Iterator[Batch]:
+    for batch in batches:
+        ending.take(batch.array)
+        yield batch
+
+
 def _append(fs: OsFs, segments: Segments, base: int, records: list[bytes]) -> None:
-    """Write to the end of a log what its node had on its slate."""
+    """Write to the end of a log what its node had no time to."""
     first = not segments.all
     if first:
         segments.all.append(Segment(base, base))
