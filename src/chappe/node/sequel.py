@@ -2,7 +2,8 @@
 
 First what became durable in an earlier life of it which had no time to tell; then, of each queue,
 that it is there, and how many messages it has. So of a message that waited when its broker was
-killed it is known whether it still does.
+killed it is known whether it still does. Queues in Redis are told of by their broker alone, as each
+is opened: nobody knows up to where they were told of.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ class Sequel:
             except (StorageError, OSError) as error:
                 log.warning("queues.untold", broker=broker, reason=str(error))
         for queue in queues.queues.values():
-            state = queue.state
-            self._recorder.recovered(state.app, state.address, state.depth())
+            queues.tell_on(queue)
 
     def _retell(self, storage: LocalStorage, position: int) -> None:
         if position >= storage.journal.end:

@@ -172,6 +172,8 @@ class Broker:
             broken = self._broken.pop(key, None)
             if state is not None:
                 self._take_in(state)
+                if state.lanes:  # else it is about to be made
+                    self.tell_on(self.queues[key])
             elif error is not None:
                 self._break(key, options, error, broken)
             for one in self._opening.pop(key, ()):
@@ -223,6 +225,11 @@ class Broker:
         queue = Queue(state, self.storage, self, self._outlet(state.app))
         self.queues[key] = self._here[key] = queue
         self._alarm.set()
+
+    def tell_on(self, queue: Queue) -> None:
+        """Tell that this node goes on with a queue."""
+        state = queue.state
+        queue.recorder.recovered(state.app, state.address, state.depth())
 
     def remove(self, key: Key, error: RequestError, removed: Opened = lambda error: None) -> None:
         """Forget a queue with all it holds; who waits there is answered."""
