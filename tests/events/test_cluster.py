@@ -37,7 +37,7 @@ class Talk:
     def __init__(self) -> None:
         self.users: dict[int, tuple[str, str]] = {}
         self.topics: dict[int, str] = {}
-        self.jobs: list[int] = []
+        self.jobs: dict[int, str] = {}
 
     async def __call__(self, trio: Trio) -> None:
         people = [await trio.client(at, f"p{at}") for at in range(3)]
@@ -54,7 +54,7 @@ class Talk:
                     self.topics[int(published.message)] = f"n{at}"
         await people[0].create("queue:jobs")
         for n in range(10):
-            self.jobs.append(int(await people[n % 3].send("queue:jobs", n)))
+            self.jobs[int(await people[n % 3].send("queue:jobs", n))] = f"n{n % 3}"
         for item in await people[2].fetch("queue:jobs", n=10):
             await item.ack()
         for person in people:
@@ -133,6 +133,26 @@ def test_what_becomes_of_a_queue_is_told_whole_by_the_node_it_lives_on(
         assert sorted(row["message"] for row in found) == sorted(talk.jobs)
         assert len({row["node"] for row in found}) == 1
         assert {row["share"] for row in found} == {1.0}
+
+
+def test_a_message_to_a_queue_is_followed_from_the_node_of_its_sender(
+    told: tuple[Talk, list[Row]],
+) -> None:
+    talk, table = told
+    sent, stored = hops(table, "sent"), hops(table, "stored")
+    for message, first in talk.jobs.items():
+        (row,) = stored[message]
+        home = row["node"]
+        assert row.get("came_from", home) == first
+        if first == home:
+            assert message not in sent
+            continue
+        (handed,) = sent[message]
+        assert (handed["node"], handed["went_to"], handed["n"]) == (first, [home], 0)
+        assert (handed["target"], handed["sender"]) == ("queue:jobs", f"user:p{first[1:]}")
+        assert (handed["share"], handed["bytes"]) == (1.0, row["bytes"])
+        # One clock, on one machine.
+        assert handed["came"] <= handed["at"] <= row["came"] <= row["at"]
 
 
 def test_links_tell_how_far_clocks_are_apart(told: tuple[Talk, list[Row]]) -> None:

@@ -147,6 +147,19 @@ def test_every_request_is_told_whatever_the_share_is() -> None:
     assert all(row["share"] == 1.0 for row in rows)
 
 
+def test_every_message_to_a_queue_is_told_at_both_ends_whatever_the_share_is() -> None:
+    told = Told(0.0)
+    told.recorder.handed("shop", "queue:q", 4, "user:a", 3, 5, 6, "b")
+    told.recorder.stored("shop", "queue:q", [Queued(4)], 7, "a")
+    told.recorder.stored("shop", "queue:q", [Queued(5)], 7)
+    sent, stored, own = told.rows()
+    assert (sent["kind"], sent["message"], sent["target"]) == ("sent", 4, "queue:q")
+    assert (sent["came"], sent["at"], sent["went_to"], sent["n"]) == (5, 6, ["b"], 0)
+    assert (sent["sender"], sent["bytes"], sent["share"]) == ("user:a", 3, 1.0)
+    assert (stored["message"], stored["came_from"], stored["came"]) == (4, "a", 7)
+    assert "came_from" not in own
+
+
 class Queued:
     """A message as a queue's journal has it."""
 
@@ -181,6 +194,8 @@ def tell_everything(recorder: CountingRecorder) -> None:
     recorder.declined("shop", [message(1)], "unreachable")
     recorder.refused("shop", "overload")
     recorder.dropped("shop", "queue_moved", 3)
+    recorder.handed("shop", "queue:q", 4, "user:a", 3, 5, 6, "b")
+    recorder.stored("shop", "queue:q", [Queued(4)], 5, "b")
     recorder.died("shop", "queue:q", 4, "g", 3, "nack")
     recorder.cancelled("shop", "queue:q", 4)
     recorder.replayed("shop", "queue:q", 4)
@@ -204,7 +219,7 @@ def test_every_event_has_columns_of_its_kind_only() -> None:
     told = Told()
     tell_everything(told.recorder)
     rows = told.rows()
-    assert len(rows) == 29
+    assert len(rows) == 31
     for row in rows:
         said = {name for name, value in row.items() if value is not None}
         assert said - ALWAYS <= set(KINDS[row["kind"]].columns), row

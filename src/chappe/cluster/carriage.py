@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from chappe.cluster.asking import Asking
+from chappe.cluster.handing import Handing
 from chappe.cluster.peer import Peer
 from chappe.endpoints.limits import ServiceLimits
 from chappe.endpoints.services import LINK
@@ -94,6 +95,7 @@ class Carriage:
     ) -> None:
         self._hub = hub
         self._asking = Asking(hub, tag_of)
+        self._handing = Handing(hub)
         self._home = home
         self._unprovide = unprovide
         self._loop = loop
@@ -105,8 +107,6 @@ class Carriage:
         self._introduced: dict[Session, dict[Peer, None]] = {}
         self._requests: dict[Peer, dict[Session, set[int]]] = {}
         self._under_way = 0
-        # Requests to delay a message, which its session may take back by its id alone.
-        self._delayed: set[tuple[Session, int]] = set()
         # Which peer a message came from that its session may acknowledge, or lies at.
         self._deliveries: dict[Session, OrderedDict[int, Peer]] = {}
         self._standing: dict[Key, dict[Session, Op]] = {}
@@ -133,8 +133,8 @@ class Carriage:
                 self._asking.begin(peer, session, op, size)
             self._under_way += op.id not in requests
             requests.add(op.id)
-            if isinstance(op, Send) and op.delay_ms is not None:
-                self._delayed.add((session, op.id))
+            if isinstance(op, Send):
+                self._handing.begin(peer, session, op, size)
             self._serial += 1
             due = self._loop.time() + _patience_s(op, self._timeout_s)
             heappush(self._dues, (due, self._serial, peer, session, op.id))
@@ -147,7 +147,7 @@ class Carriage:
         while self._dues and self._dues[0][0] <= now:
             _, _, peer, session, request = heappop(self._dues)
             if self._settle(peer, session, request):
-                self._delayed.discard((session, request))
+                self._handing.forget(session, (request,))
                 self._asking.unanswered(session, request)
                 error = Overload("the node that was asked did not answer", outcome_unknown=True)
                 self._hub.refuse(session, request, error)
@@ -176,12 +176,10 @@ class Carriage:
         if isinstance(op, Delivery) and self._home(session.app.name, op.to) is not peer:
             return  # its queue has moved since, and it with it: it comes from there
         if isinstance(op, Reply):
-            delayed = (session, op.id) in self._delayed
-            self._delayed.discard((session, op.id))
             if not self._settle(peer, session, op.id):
                 return  # answered already, because its time was over
             self._asking.answered(session, op)
-            if delayed and isinstance(message, int):
+            if self._handing.answered(session, op) and isinstance(message, int):
                 self._note_giver(session, message, peer)
         elif isinstance(op, Delivery) and isinstance(message, int):
             self._note_giver(session, message, peer)
@@ -276,7 +274,7 @@ class Carriage:
         for peer in self._introduced.pop(session, ()):
             requests = self._requests.get(peer, {}).pop(session, set())
             self._under_way -= len(requests)
-            self._delayed.difference_update((session, request) for request in requests)
+            self._handing.forget(session, requests)
             self._asking.abandoned(session, requests)
             if peer.up:
                 peer.tell(Departed(session.id))
@@ -296,8 +294,8 @@ class Carriage:
     def _give_up(self, session: Session, requests: set[int], reason: str) -> None:
         """Answer requests that nobody else will answer."""
         self._under_way -= len(requests)
+        self._handing.forget(session, requests)
         for request in sorted(requests):
-            self._delayed.discard((session, request))
             self._asking.unanswered(session, request)
             self._hub.refuse(session, request, Overload(reason, outcome_unknown=True))
 

@@ -28,6 +28,7 @@ from chappe.hub.session import Session
 from chappe.message import Message
 from chappe.queues.ops import Queues
 from chappe.queues.options import QueueLimits
+from chappe.queues.sending import LINK
 from chappe.store.memory import MemoryStore
 from chappe.wire.ops import (
     Ack,
@@ -51,9 +52,6 @@ from chappe.wire.ops import (
     Unprovide,
     Unregister,
 )
-
-# The edge of sessions that stand for those of other nodes: what they ask for is meant for here.
-LINK = "link"
 
 
 class Application:
@@ -167,6 +165,7 @@ class Application:
                 handler(session, op)  # it lives here, as nearly all do that are asked for
                 return
             home = cluster.home(app, to)
+            # What those of other nodes ask for is meant for here.
             if home is not None and session.edge == LINK and kind not in (Provide, Unprovide):
                 cluster.misplace(session, op)
                 return

@@ -92,7 +92,22 @@ class CountingRecorder:
     ) -> None:
         self.drops[reason] += messages
 
-    def stored(self, app: str, queue: str, messages: Sequence[Queued], came: int) -> None:
+    def handed(
+        self,
+        app: str,
+        queue: str,
+        message: int,
+        sender: str,
+        size: int,
+        came: int,
+        at: int,
+        home: str,
+    ) -> None:
+        pass
+
+    def stored(
+        self, app: str, queue: str, messages: Sequence[Queued], came: int, came_from: str = ""
+    ) -> None:
         pass
 
     def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:

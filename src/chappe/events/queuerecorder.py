@@ -10,7 +10,19 @@ from typing import Any
 
 from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
-from chappe.events.record import ATTEMPT, CAME, GROUP, MESSAGE, REASON, SESSION, N
+from chappe.events.record import (
+    ATTEMPT,
+    BYTES,
+    CAME,
+    CAME_FROM,
+    GROUP,
+    MESSAGE,
+    REASON,
+    SENDER,
+    SESSION,
+    WENT_TO,
+    N,
+)
 from chappe.events.recorder import Lent, Queued
 from chappe.events.run import (
     NONE,
@@ -36,8 +48,27 @@ class QueueRecorder(CountingRecorder):
         self._keep = log.keep
         self._wall_us = wall_us
 
-    def stored(self, app: str, queue: str, messages: Sequence[Queued], came: int) -> None:
+    def handed(
+        self,
+        app: str,
+        queue: str,
+        message: int,
+        sender: str,
+        size: int,
+        came: int,
+        at: int,
+        home: str,
+    ) -> None:
+        told = {MESSAGE: message, SENDER: sender, BYTES: size, CAME: came, WENT_TO: (home,), N: 0}
+        # Not for the slate: what became of it is told by its home.
+        self.log.add(("sent", 1, queue_event(at, app, queue, told), NONE))
+
+    def stored(
+        self, app: str, queue: str, messages: Sequence[Queued], came: int, came_from: str = ""
+    ) -> None:
         shared = queue_event(self._wall_us(), app, queue, {CAME: came})
+        if came_from:
+            shared[CAME_FROM] = came_from
         self._keep(run_of_stored(messages, shared))
 
     def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:

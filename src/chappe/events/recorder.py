@@ -111,8 +111,25 @@ class Recorder(Protocol):
         """Messages were lost on their way out to somebody, and why; which ones, if it is known."""
         ...
 
-    def stored(self, app: str, queue: str, messages: Sequence[Queued], came: int) -> None:
-        """Messages that came at that time are in a queue, durably."""
+    def handed(
+        self,
+        app: str,
+        queue: str,
+        message: int,
+        sender: str,
+        size: int,
+        came: int,
+        at: int,
+        home: str,
+    ) -> None:
+        """A message that came at that time was handed to the node that its queue lives on, which
+        has stored it by now."""
+        ...
+
+    def stored(
+        self, app: str, queue: str, messages: Sequence[Queued], came: int, came_from: str = ""
+    ) -> None:
+        """Messages that came at that time, maybe from another node, are in a queue, durably."""
         ...
 
     def lent(self, app: str, queue: str, group: str, session: str, items: Sequence[Lent]) -> None:

@@ -112,7 +112,7 @@ KINDS: dict[str, Kind] = {
     "refused": Kind("a request was answered with an error", ("app", "reason", "n")),
     "stored": Kind(
         "a queue has a message, durably; until `due`, nobody gets it",
-        (*_MESSAGE, "came", "bytes", "due", "reason"),
+        (*_MESSAGE, "came", "came_from", "bytes", "due", "reason"),
     ),
     "cancelled": Kind("a delayed message was taken back", (*_QUEUED, "reason")),
     "lent": Kind(

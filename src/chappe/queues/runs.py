@@ -19,6 +19,7 @@ from chappe.queues.consumer import Item, Loans
 from chappe.queues.options import QueueLimits
 from chappe.queues.queue import Queue
 from chappe.queues.record import MessageType, Stored, extra_bytes
+from chappe.queues.sending import giver_of
 from chappe.wire.payload import take_payload
 
 if TYPE_CHECKING:
@@ -194,7 +195,8 @@ class _Answers:
 
     def told(self) -> None:
         session = self._session
-        self._hub.recorder.stored(session.app.name, self._to, self._messages, self._came)
+        giver = giver_of(session)
+        self._hub.recorder.stored(session.app.name, self._to, self._messages, self._came, giver)
         if self._accepted and not session.closed:
             self._hub.outboxes.put(session, session.encoding.all_accepted(self._accepted))
             self._hub.ensure_tick()

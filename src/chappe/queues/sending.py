@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from chappe.hub.session import Session
     from chappe.queues.ops import Queues
 
+# Where sessions come in that stand for those of other nodes.
+LINK = "link"
 _ONE_WAY = int(MessageType.ONE_WAY)
 _REPLY_EXPECTED = int(MessageType.REPLY_EXPECTED)
 
@@ -63,11 +65,11 @@ class Sending:
             extra=extra_bytes(op.key, op.headers, op.tags, op.consumers),
         )
 
-        app, came = session.app.name, hub.recorder.came
+        app, came, came_from = session.app.name, hub.recorder.came, giver_of(session)
 
         def stored(id: int) -> None:
             if id == message.id:  # else it came before
-                hub.recorder.stored(app, to, (message,), came)
+                hub.recorder.stored(app, to, (message,), came, came_from)
             if request is None or session.closed:
                 return
             if op.num is None:
@@ -80,3 +82,8 @@ class Sending:
         queue.send(message, stored, self._replies.refuser(session, op))
         hub.recorder.queued(session.app.name, to, (message,))
         self._queues.volatile.settle()
+
+
+def giver_of(session: Session) -> str:
+    """The node that a session's messages come from; none: this one."""
+    return session.peer if session.edge == LINK else ""
