@@ -143,9 +143,7 @@ class Services:
         if refusal is not None:
             reason = f"{refusal.code}, outcome unknown"
         # Nothing of a tick leaves before its end: this is told first.
-        self._hub.recorder.answered(
-            requester.app.name, call.id, call.came, reason, call.came_from
-        )
+        self._hub.recorder.answered(requester.app.name, call.id, call.came, reason, call.came_from)
         self._ok(session, op)
 
     def _number(self) -> str:

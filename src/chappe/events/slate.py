@@ -11,8 +11,8 @@ process is killed. Not so when the power fails.
 Each record is a chunk (record.py) of one run, with the serial of the chunk that the log is to get.
 So it is known which of them the log has; the others are numbered as if it had had them.
 
-A half that is full ends with a record that says how many found no room: should the process be killed
-before the log has them, that they are missing is told.
+A half that is full ends with a record that says how many found no room: should the process be
+killed before the log has them, that they are missing is told.
 """
 
 from __future__ import annotations
