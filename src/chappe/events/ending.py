@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from chappe.events.record import AT, count_events, decode_chunks, encode_chunk
+from chappe.events.record import AT, Run, count_events, decode_chunks, encode_chunk
 from chappe.events.schema import VERSION
 
 GONE = "node_gone"
@@ -48,5 +48,5 @@ class Ending:
         or if it never told anything."""
         if self._over or self._serial == 1:
             return None
-        run = (GONE, 1, {AT: self._alive_at}, {})
+        run: Run = (GONE, 1, {AT: self._alive_at}, {})
         return encode_chunk((VERSION, node, self._boot, self._serial, [run]))
