@@ -39,9 +39,12 @@ class Ending:
                 self._serial, self._over = 1, False
             self._serial = max(self._serial, chunk.serial + count_events(chunk))
             if chunk.marks is not None:
-                # A life begins with what the one before it said.
+                # It begins a segment with what it said last, or with what the one before it did.
                 self._alive_at = max(self._alive_at, chunk.marks[0])
-            self._over = self._over or any(run[0] in _LAST for run in chunk.runs)
+            for kind, _count, shared, _each in chunk.runs:
+                self._over = self._over or kind in _LAST
+                if kind == "node_alive":
+                    self._alive_at = max(self._alive_at, shared[AT])
 
     def word(self, node: str) -> bytes | None:
         """A record that says that this life is gone, for the log of that node; None if one does,
