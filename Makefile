@@ -8,17 +8,18 @@ ALL := $(VENV)/.installed-all
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Debian packages that tests start private servers of, and those that let disks fail, lose their
 # power and fill up, and Java for Spark; benchmarks need more.
-PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount openjdk-17-jre-headless
+JAVA := openjdk-17-jre-headless
+PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount $(JAVA)
 BENCH_PACKAGES := mosquitto rabbitmq-server
 RESULTS := benchmarks/RESULTS.md
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint types layers demo bench proof lock packages clean
+.PHONY: help setup run test check lint types layers demo bench proof lock packages java clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(ALL) ## Make .venv with everything: what runs, and what checks, measures and tells of it
+setup: $(ALL) java ## Make .venv with everything: what runs, and what checks, measures and tells of it
 $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes -r constraints.txt
@@ -46,17 +47,27 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
-packages: # Servers for the tests: installed when root, named otherwise; RUNLEVEL=1 starts none
-	@command -v dpkg-query >/dev/null || { echo "this is no Debian: see that there are $(PACKAGES)"; exit 0; }; \
-	missing=""; for p in $(PACKAGES); do \
+# Install Debian packages when root, name them otherwise; RUNLEVEL=1 starts no server. Where that is
+# not possible: $(2) is said besides, and $(3) done.
+define install
+command -v dpkg-query >/dev/null || { echo "this is no Debian: see that there are $(1)$(2)"; exit 0; }; \
+	missing=""; for p in $(1); do \
 	  dpkg-query --show --showformat '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ]; then echo "installing$$missing"; { apt-get update -qq && \
 	    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } || \
-	    { echo "could not install$$missing: please do it by hand"; exit 1; }; \
-	  else echo "please install, as root: apt-get install$$missing"; exit 1; fi; fi
+	    { echo "could not install$$missing: please do it by hand$(2)"; $(3); }; \
+	  else echo "please install, as root: apt-get install$$missing$(2)"; $(3); fi; fi
+endef
 
-demo: PACKAGES := redis-server openjdk-17-jre-headless
+packages: # Servers for the tests, and Java
+	@$(call install,$(PACKAGES),,exit 1)
+
+HAS_JAVA = "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])'
+java: # For Spark, unless there is one that will do
+	@$(HAS_JAVA) || { $(call install,$(JAVA), (for the pipeline; all else goes on without),true); }
+
+demo: PACKAGES := redis-server $(JAVA)
 demo: setup packages ## Run a cluster, kill a node, make tables of all messages, write a report
 	$(BIN)/python examples/demo.py
 
