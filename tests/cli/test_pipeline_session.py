@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from chappe.errors import ConfigError
-from chappe.pipeline.session import SessionOptions, SparkUnreachable, check_java, session
-from tests.cli.process import CHAPPE, environment, run_here
+from chappe.pipeline.java import check_java, pass_on
+from chappe.pipeline.session import SessionOptions, SparkUnreachable, session
+from tests.cli.process import CHAPPE, environment, run, run_here
 from tests.pipeline.traffic import DAY, Node, World, save
 
 
@@ -59,14 +61,47 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
         check_java()
 
 
-def test_a_machine_without_java_is_told_how_to_get_it(tmp_path: Path) -> None:
+def test_what_java_says_of_itself_is_not_passed_on() -> None:
+    (said, says), (passed, on) = os.pipe(), os.pipe()
+    lines = [
+        "WARNING: Using incubator modules: jdk.incubator.vector",
+        "26/11/16 12:00:00 ERROR Executor: Exception in task",
+        "Picked up JAVA_TOOL_OPTIONS: -Dx=y",
+        "OpenJDK 64-Bit Server VM warning: Sharing is only supported for boot loader classes",
+        "java.lang.OutOfMemoryError: WARNING: Java heap space",
+    ]
+    os.write(says, "\n".join(lines).encode())
+    os.close(says)
+    pass_on(said, on)
+    os.close(on)
+    with open(passed) as told:
+        assert told.read().splitlines() == [lines[1], lines[4]]
+
+
+def test_a_java_that_ends_at_once_says_why_first(tmp_path: Path) -> None:
+    says = 'openjdk version "17"'
+    home = install_java(tmp_path, says)
+    java = home / "bin" / "java"
+    java.write_text(f"#!/bin/sh\n[ $1 = -version ] && echo '{says}' && exit\necho so >&2; exit 1\n")
+    done = run("pipeline", "run", *places(tmp_path), JAVA_HOME=str(home))
+    assert done.returncode == 1
+    _journals, *said = done.stderr.splitlines()
+    assert said[0] == "so"
+    assert said[-1].startswith("chappe: Spark did not start")
+
+
+def places(tmp_path: Path) -> tuple[str, ...]:
+    """Where a run finds events, and makes tables."""
     world = World(Node("one"))
     world.start("one", DAY)
     save(world.rows, tmp_path / "events")
-    places = ("--events", str(tmp_path / "events"), "--tables", str(tmp_path / "tables"))
+    return "--events", str(tmp_path / "events"), "--tables", str(tmp_path / "tables")
+
+
+def test_a_machine_without_java_is_told_how_to_get_it(tmp_path: Path) -> None:
     kept = {name: value for name, value in environment().items() if name != "JAVA_HOME"}
     done = subprocess.run(
-        [CHAPPE, "pipeline", "run", *places],
+        [CHAPPE, "pipeline", "run", *places(tmp_path)],
         env=kept | {"PATH": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -113,6 +148,7 @@ def test_an_installation_without_the_extra_is_told_how_to_get_it(
         ({"remote": "http://x"}, "--remote"),
         ({"memory": "much"}, "--memory"),
         ({"memory": "0g"}, "--memory"),
+        ({"memory": "511m"}, "--memory: 511m is less than the 512m it needs"),
     ],
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, str], named: str) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,23 +17,22 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from chappe.clock import SystemClock
 from chappe.errors import ChappeError, ConfigError
-
-# The oldest Java that Spark 4 runs on, and where Debian has it.
-JAVA_MIN: Final = 17
-JAVA_PACKAGE: Final = "openjdk-17-jre-headless"
+from chappe.pipeline.java import check_java, start_java
 
 # Where Connect listens unless an address says otherwise.
 _CONNECT_PORT: Final = 15002
 # A Spark that is there takes a connection at once; its own client would try for minutes.
 _REACH_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
-_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-_MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
+_MEMORY: Final = re.compile(r"([1-9]\d*)([mg])")
+# Spark itself refuses to start with less than 450 MB, at length.
+_MEMORY_MIN_MB: Final = 512
 
 
 class SparkUnreachable(ChappeError):
@@ -50,7 +47,7 @@ class SparkFailed(ChappeError):
 class SessionOptions:
     """Which Spark to use. Raises ConfigError for options that make no sense."""
 
-    # `local[N]`, `spark://host:port`, `yarn`, ...: whatever Spark calls a master.
+    # `local[N]`, `spark://host:port`: whatever Spark calls a master.
     master: str | None = None
     # `sc://host:port`: a server of Spark Connect; no Java is needed here then.
     remote: str | None = None
@@ -62,8 +59,13 @@ class SessionOptions:
             raise ConfigError("--master and --remote: only one of them says where Spark is")
         if self.remote and not self.remote.startswith(("sc://", "local")):
             raise ConfigError(f"--remote: {self.remote} does not start with sc://")
-        if not _MEMORY.fullmatch(self.memory):
+        size = _MEMORY.fullmatch(self.memory)
+        if size is None:
             raise ConfigError(f"--memory: {self.memory} is not a size such as 800m or 2g")
+        if int(size[1]) * (1024 if size[2] == "g" else 1) < _MEMORY_MIN_MB:
+            raise ConfigError(
+                f"--memory: {self.memory} is less than the {_MEMORY_MIN_MB}m it needs"
+            )
 
     @property
     def local(self) -> bool:
@@ -93,7 +95,7 @@ def session(
     with _quiet():
         try:
             with _same_interrupt():
-                spark = _builder(options).getOrCreate()
+                spark = _start(options)
         except (PySparkException, Py4JError) as error:
             raise SparkFailed(f"Spark did not start: {told(error)}") from error
         progress("start of Spark", clock.monotonic() - begun)
@@ -152,18 +154,23 @@ def _of_others(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def _builder(options: SessionOptions) -> SparkSession.Builder:
-    builder = SparkSession.builder.appName("chappe pipeline")
-    for name, value in _settings(options).items():
-        builder = builder.config(name, value)
+def _start(options: SessionOptions) -> SparkSession:
+    settings = _settings(options)
     if options.remote:
-        return builder.remote(options.remote)
-    return builder.master(options.master or "local[*]")
+        builder = SparkSession.builder.remote(options.remote)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    conf = SparkConf().setAll(list(settings.items())).setMaster(options.master or "local[*]")
+    # There is one Java for a process, which outlives a session.
+    if SparkContext._gateway is None:
+        SparkContext(conf=conf, gateway=start_java(conf))
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def _settings(options: SessionOptions) -> dict[str, str]:
     """What a session is told; a server of Connect has settings of its own for the rest."""
-    settings = {"spark.sql.session.timeZone": "UTC"}
+    settings = {"spark.app.name": "chappe pipeline", "spark.sql.session.timeZone": "UTC"}
     if options.remote:
         return settings
     settings |= {
@@ -181,39 +188,6 @@ def _settings(options: SessionOptions) -> dict[str, str]:
         # Nobody else has to reach it, and the machine's own name may lead nowhere.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings
-
-
-def check_java() -> int:
-    """Which Java is there; raises ConfigError that says how to get one that Spark runs on."""
-    java = _find_java()
-    if java is None:
-        raise ConfigError(_please("Spark needs Java, and there is none"))
-    try:
-        told = subprocess.run(  # noqa: S603, the one that Spark itself would start
-            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(_please(f"Spark needs Java, and {java} does not run ({error})")) from None
-    found = _VERSION.search(told.stderr + told.stdout)
-    if told.returncode != 0 or found is None:
-        raise ConfigError(_please(f"Spark needs Java, and {java} does not tell its version"))
-    version = int(found[1])
-    if version < JAVA_MIN:
-        raise ConfigError(_please(f"Spark needs Java {JAVA_MIN}, and {java} is Java {version}"))
-    return version
-
-
-def _find_java() -> str | None:
-    """The Java that Spark starts: that of JAVA_HOME, else the first on the path."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home, "bin", "java")) if home else shutil.which("java")
-
-
-def _please(problem: str) -> str:
-    return (
-        f"{problem}: install Java {JAVA_MIN} or newer "
-        f"(Debian: apt-get install {JAVA_PACKAGE}) or set JAVA_HOME; --remote needs none here"
-    )
 
 
 def _check_reachable(url: str) -> None:
