@@ -1,10 +1,22 @@
-"""What a run is told: the promises that it measures against, and how long it waits for a word."""
+"""What a run is told: the promises that it measures against, and how long it waits for a word.
+
+All runs over one set of tables must be told the same: what one of them called late and another did
+not could not be told apart. So the first run writes its options beside the tables.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 
 from chappe.errors import ConfigError
+
+_FILE = "_options.json"
+# A thousand years: in microseconds, and with a time added, still a number of 64 bits.
+_MS_MAX = 1_000 * 366 * 86_400_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,5 +45,68 @@ class Options:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if type(value) is not int:
+                raise ConfigError(f"pipeline.{field.name}: {value!r} is not a whole number")
             if value <= 0:
                 raise ConfigError(f"pipeline.{field.name}: {value} is not above 0")
+            if value > _MS_MAX:
+                raise ConfigError(f"pipeline.{field.name}: {value} is more than a thousand years")
+
+
+def choose(tables: Path, given: Mapping[str, int]) -> Options:
+    """The options of the tables, or those that are usual if no run has made any; with the given.
+
+    Raises ConfigError where the tables were made with others than those.
+    """
+    options = replace(_written(tables) or Options(), **given)
+    _check_same(tables, options)
+    return options
+
+
+def agree(tables: Path, options: Options | None) -> Options:
+    """The options of a run over these tables, from now on the same for all; those of the tables if
+    there are none. Raises ConfigError where the tables were made with others."""
+    if options is not None:
+        _check_same(tables, options)
+    written = _written(tables)
+    if written is not None:
+        return written
+    options = options or Options()
+    tables.mkdir(parents=True, exist_ok=True)
+    aside = tables / f".{_FILE}"
+    with aside.open("w") as file:
+        json.dump(asdict(options), file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(tables / _FILE)
+    return options
+
+
+def _check_same(tables: Path, options: Options) -> None:
+    written = _written(tables) or options
+    for name, value in asdict(options).items():
+        made = getattr(written, name)
+        if value != made:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(
+                f"{flag}: {tables} was made with {made}, and now it is {value}; "
+                f"leave {flag} out to go on with {made}, or make tables in another folder"
+            )
+
+
+def _written(tables: Path) -> Options | None:
+    """The options that the tables were made with; None if no run has made any."""
+    file = tables / _FILE
+    try:
+        told = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+    names = {field.name for field in fields(Options)}
+    if not isinstance(told, dict) or not told.keys() <= names:
+        raise ConfigError(f"{file}: these are not the options of tables: {told!r:.200}")
+    try:
+        return Options(**told)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
