@@ -11,12 +11,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from chappe.errors import ChappeError, ConfigError
+from chappe.errors import ChappeError
 from chappe.pipeline import merging
 from chappe.pipeline.job import run
 from chappe.pipeline.keeping import compact, expire
 from chappe.pipeline.making import Making
-from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, save
@@ -195,8 +194,3 @@ def test_compacting_holds_a_part_of_the_rows_at_a_time(tmp_path: Path):
 def test_a_table_that_is_not_there_is_empty(tmp_path: Path):
     assert read(tmp_path, "latency", ["hour", "p50"]).schema.names == ["hour", "p50"]
     assert Table(tmp_path, "latency").files() == []
-
-
-def test_options_that_make_no_sense_are_refused():
-    with pytest.raises(ConfigError, match=r"pipeline\.sla_ms: 0 is not above 0"):
-        Options(sla_ms=0)

@@ -9,31 +9,34 @@ one node's bad disk keeps nobody from knowing what the others tell.
 
 The ledger also knows what is too late: until when earlier runs were told of things, and which hours
 were forgotten. Both count from the run after, so that they, too, are part of a run's plan.
+
+A run takes so many rows at most, of the oldest hours first, so that it needs no more memory and
+disk after a month without any than after a minute.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
+from deltalake import DeltaTable
 
-from chappe.errors import ChappeError
-from chappe.pipeline.clocks import hour_name
+from chappe.pipeline.files import Mistyped, entry_of, hour_of_file, name_of
+from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
-from chappe.pipeline.silver import HOUR_US, Closed
+from chappe.pipeline.schema import TABLES, arrow_schema
+from chappe.pipeline.silver import Closed
 from chappe.pipeline.table import Table, read
 
-_SCHEMA = arrow_schema(EVENT)
+# What a run takes at most; a cluster's worth of work, and yet no more than a disk holds twice.
+ROWS_PER_RUN = 100_000_000
 
 
-class Mistyped(ChappeError):
-    """A file has a column of another type than events have."""
+Filters = list[tuple[str, str, Any]]
 
 
 class Plan(NamedTuple):
@@ -46,6 +49,11 @@ class Plan(NamedTuple):
     horizon: int = 0
     # Hours that end before this were forgotten: what is of them cannot be put together any more.
     forgotten: int = 0
+    # Of the hour that has the most.
+    rows_of_an_hour: int = 0
+    # Until when files of this run and those before it were written: what a node tells of later
+    # times, its clock made up.
+    written: int = 0
 
     def closed(self, options: Options) -> Closed:
         """The times that this run takes nothing more of."""
@@ -59,31 +67,56 @@ class Ledger:
         self._tables = tables
         self._table = Table(tables, "ledger")
 
+    def run(self) -> int:
+        """The number of the last run that was planned; 0 if none was."""
+        return self._table.run()
+
     def planned(self) -> Plan:
         """The last run that was planned; run 0 if none was."""
-        run = self._table.run()
+        run = self.run()
+        if not run:
+            return Plan(0, [], 0)
         mine = [("run", "=", run)]
-        rows = read(self._tables, "ledger", filters=mine).to_pylist() if run else []
-        spoiled = self._names("spoiled")
+        rows = read(self._tables, "ledger", filters=mine).to_pylist()
+        spoiled = self._names("spoiled", mine)
         files = sorted(f"{r['folder']}/{r['file']}" for r in rows if r["file"] not in spoiled)
         horizon = self._latest("ledger", "at", run)
-        forgotten = self._latest("forgotten", "before", run)
-        return Plan(run, files, sum(row["rows"] for row in rows), horizon, forgotten)
+        return Plan(
+            run,
+            files,
+            rows=sum(row["rows"] for row in rows),
+            horizon=horizon,
+            forgotten=self._latest("forgotten", "before", run),
+            rows_of_an_hour=max(_by_hour(rows).values(), default=0),
+            written=max([horizon, *(row["at"] or 0 for row in rows)]),
+        )
 
     def new(self, files: Iterable[Path]) -> list[Path]:
-        """Those of the files that no run took."""
-        taken = self._names("ledger") | self._names("spoiled")
-        return sorted(file for file in files if _name(file) not in taken)
+        """Those of the files that no run took, those of the oldest hours first."""
+        every = list(files)
+        # What was taken of other hours is not looked at: there is more of it every day.
+        theirs = [("hour", "in", sorted({hour_of_file(file) for file in every}))]
+        taken = self._names("ledger", theirs) | self._names("spoiled", theirs) if every else set()
+        fresh = (file for file in every if name_of(file) not in taken)
+        return sorted(fresh, key=lambda file: (hour_of_file(file), file))
 
-    def plan(self, files: Iterable[Path]) -> Plan | None:
-        """Plan a run over those of the files that no run took; None if there are none."""
+    def plan(self, files: Iterable[Path], rows_max: int = ROWS_PER_RUN) -> Plan | None:
+        """Plan a run over those of the files that no run took, as far as they have so many rows
+        together; None if there are none. A file that has more is a run of its own."""
         run = self._table.run() + 1
-        rows, spoiled = [], {}
+        rows: list[dict[str, Any]] = []
+        spoiled: dict[Path, str] = {}
+        count = 0
         for file in self.new(files):
             try:
-                rows.append({"run": run, **_entry(file)})
+                entry = entry_of(file)
             except (pa.ArrowException, OSError, Mistyped) as error:
                 spoiled[file] = str(error)
+                continue
+            count += entry["rows"]
+            if rows and count > rows_max:
+                break
+            rows.append({"run": run, **entry})
         if spoiled:
             self._spoil(run, spoiled)
         if not rows:
@@ -114,14 +147,14 @@ class Ledger:
     def _spoil(self, run: int, problems: Mapping[Path, str]) -> None:
         table = Table(self._tables, "spoiled")
         rows = [
-            {"hour": hour_of_file(file), "run": run, "file": _name(file), "problem": problem}
+            {"hour": hour_of_file(file), "run": run, "file": name_of(file), "problem": problem}
             for file, problem in problems.items()
         ]
         schema = arrow_schema(TABLES["spoiled"])
         table.put(pa.Table.from_pylist(rows, schema=schema), table.run() + 1, None)
 
-    def _names(self, name: str) -> set[str]:
-        return set(read(self._tables, name, ["file"])["file"].to_pylist())
+    def _names(self, name: str, filters: Filters) -> set[str]:
+        return set(read(self._tables, name, ["file"], filters)["file"].to_pylist())
 
     def forget(self, before_us: int) -> None:
         """Note that hours before a time are about to be forgotten: no later run begins them anew
@@ -134,19 +167,18 @@ class Ledger:
 
     def _latest(self, name: str, column: str, run: int) -> int:
         """The largest value that was written down before a run was planned."""
-        found = read(self._tables, name, [column], [("run", "<", run)])
-        return pa.compute.max(found[column]).as_py() or 0
+        # Of most files the log says it; only what may have a larger one is read.
+        before = (one for one in _logged(self._tables / name) if (one.get("max.run") or run) < run)
+        least = max((one.get(f"max.{column}") or 0 for one in before), default=0)
+        found = read(self._tables, name, [column], [("run", "<", run), (column, ">", least)])
+        return pa.compute.max(found[column]).as_py() or least
 
 
-def frame(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """The rows of files, with the file that each is from.
-
-    `date` and `hour` in the files' paths are for people and for other readers: the birth hour is
-    not always that of the file.
-    """
-    reader = spark.read.schema(EVENT)
-    rows = reader.parquet(*files) if files else spark.createDataFrame([], EVENT)
-    return rows.select(*EVENT.names, fn.input_file_name().alias("file"))
+def _logged(table: Path) -> list[dict[str, Any]]:
+    """What a table's log says of each of its files."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return []
+    return pa.table(DeltaTable(table).get_add_actions(flatten=True)).to_pylist()  # type: ignore[no-any-return]
 
 
 def found(folders: Iterable[Path]) -> Iterator[Path]:
@@ -157,40 +189,9 @@ def found(folders: Iterable[Path]) -> Iterator[Path]:
                 yield file
 
 
-def _entry(file: Path) -> dict[str, object]:
-    """What the ledger says of a file."""
-    footer, status = pq.read_metadata(file), file.stat()
-    found = footer.schema.to_arrow_schema()
-    for wanted in _SCHEMA:
-        at = found.get_field_index(wanted.name)
-        if at >= 0 and found.field(at).type != wanted.type:
-            raise Mistyped(f"{wanted.name}: {found.field(at).type} instead of {wanted.type}")
-    return {
-        "hour": hour_of_file(file),
-        "folder": str(file.parents[2]),
-        "file": _name(file),
-        "bytes": status.st_size,
-        "rows": footer.num_rows,
-        # Nothing is told before it happens. A clock that is years ahead would make everything late
-        # that others tell; so what counts is when the file was written, at most.
-        "at": min(_latest(footer), status.st_mtime_ns // 1000),
-    }
-
-
-def _latest(footer: pq.FileMetaData) -> int:
-    """The latest time that a file tells of, as far as its footer says."""
-    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
-    columns = [group.column(n) for group in groups for n in range(group.num_columns)]
-    found = [one.statistics for one in columns if one.path_in_schema == "at"]
-    return max((one.max for one in found if one is not None and one.has_min_max), default=0)
-
-
-def _name(file: Path) -> str:
-    """What a file is known by, wherever its folder is: the node and a checksum are in it."""
-    return "/".join(file.parts[-3:])
-
-
-def hour_of_file(file: Path) -> str:
-    """The hour, by the clock of its node, that a file is of."""
-    date, hour = file.parent.parent.name, file.parent.name
-    return f"{date.removeprefix('date=')}T{hour.removeprefix('hour=')}"
+def _by_hour(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """How many rows of each hour entries of the ledger tell of."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[row["hour"]] += row["rows"]
+    return found

@@ -20,14 +20,14 @@ from pyspark.sql import SparkSession
 from chappe.clock import SystemClock
 from chappe.pipeline import bronze
 from chappe.pipeline.making import ROWS_PER_TASK, Making
-from chappe.pipeline.options import Options
+from chappe.pipeline.options import Options, agree
 from chappe.pipeline.table import Table
 
 Progress = Callable[[str, float], None]
 
 
 class Counts(NamedTuple):
-    """What a run did; `files` is 0 when there was nothing new."""
+    """What a run did, or several together; `files` is 0 when there was nothing new."""
 
     run: int
     files: int
@@ -38,8 +38,16 @@ class Counts(NamedTuple):
     # Files that could not be read.
     spoiled: int
 
+    def plus(self, later: Counts) -> Counts:
+        """Both together; the number is that of the later run. An hour that both made is counted
+        twice, and so are its messages."""
+        if not later.run:
+            return self
+        return Counts(later.run, *(a + b for a, b in zip(self[1:], later[1:], strict=True)))
+
 
 NOTHING = Counts(0, 0, 0, 0, 0, 0, 0)
+Done = Callable[[Counts], None]
 
 
 def run(
@@ -48,18 +56,22 @@ def run(
     tables: Path,
     options: Options | None = None,
     progress: Progress = lambda _stage, _seconds: None,
+    *,
+    rows_max: int = bronze.ROWS_PER_RUN,
 ) -> Counts:
-    """Finish what was begun, then take all that is new; says what the latter was, or if there was
-    nothing new, the former."""
+    """Finish what was begun, then take all that is new; says what both were together.
+
+    Without options it takes those of the tables. Raises ConfigError for others than those.
+    """
     finished = finish(spark, tables, options, progress)
-    taken = take(spark, bronze.found(events), tables, options, progress)
-    return taken if taken.files else finished
+    taken = take(spark, bronze.found(events), tables, options, progress, rows_max=rows_max)
+    return finished.plus(taken)
 
 
 def due(events: Collection[Path], tables: Path) -> bool:
     """Whether there is something new, or something unfinished; asks no Spark."""
     ledger = bronze.Ledger(tables)
-    return _unfinished(tables, ledger.planned().run) or bool(ledger.new(bronze.found(events)))
+    return _unfinished(tables, ledger.run()) or bool(ledger.new(bronze.found(events)))
 
 
 def finish(
@@ -69,10 +81,10 @@ def finish(
     progress: Progress = lambda _stage, _seconds: None,
 ) -> Counts:
     """Finish the last run, if it was interrupted; says what it was."""
-    plan = bronze.Ledger(tables).planned()
-    if not _unfinished(tables, plan.run):
+    ledger = bronze.Ledger(tables)
+    if not _unfinished(tables, ledger.run()):
         return NOTHING
-    return _carry_out(spark, plan, tables, options or Options(), progress)
+    return _carry_out(spark, ledger.planned(), tables, agree(tables, options), progress)
 
 
 def take(
@@ -81,12 +93,23 @@ def take(
     tables: Path,
     options: Options | None = None,
     progress: Progress = lambda _stage, _seconds: None,
+    *,
+    rows_max: int = bronze.ROWS_PER_RUN,
+    done: Done = lambda _counts: None,
 ) -> Counts:
-    """Take those of the files that no run took."""
-    plan = bronze.Ledger(tables).plan(files)
-    if plan is None:
+    """Take those of the files that no run took, in as many runs as their rows need; says what they
+    were together, and after each what that was."""
+    ledger = bronze.Ledger(tables)
+    left = ledger.new(files)
+    if not left:
         return NOTHING
-    return _carry_out(spark, plan, tables, options or Options(), progress)
+    options = agree(tables, options)
+    every = NOTHING
+    while (plan := ledger.plan(left, rows_max)) is not None:
+        counts = _carry_out(spark, plan, tables, options, progress)
+        done(counts)
+        every = every.plus(counts)
+    return every
 
 
 def _unfinished(tables: Path, run: int) -> bool:
@@ -118,9 +141,9 @@ def _make(
         progress("plan", clock.monotonic() - begun)
         for name in making.ORDER:
             begun = clock.monotonic()
-            with _settings(spark, _SORTED if name == "paths" else {}):
-                written[name] = making.make(name)
+            written[name] = making.make(name)
             progress(name, clock.monotonic() - begun)
+        making.finish()
     return Counts(
         run=plan.run,
         files=len(plan.files),
@@ -132,18 +155,15 @@ def _make(
     )
 
 
-# Sorting keeps the order of what is collected, and spills where hashing would not. Java compiles no
-# method that is longer: what Spark makes one of would be interpreted for ever.
-_SORTED = {
-    "spark.sql.execution.useObjectHashAggregateExec": "false",
-    "spark.sql.codegen.hugeMethodLimit": "8000",
-}
-
-
 def _settings_of(plan: bronze.Plan) -> dict[str, str]:
     """What a run needs of a session, whoever's it is."""
     return {
         "spark.sql.shuffle.partitions": str(max(2, min(200, plan.rows // ROWS_PER_TASK))),
+        # Packs are large: Python is given one at a time.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+        # With any other limit Spark adds up the size of all columns after every row, which takes
+        # ten times as long as the rows themselves.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         # All tables but paths have few rows, which fit into a hash table.
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     }

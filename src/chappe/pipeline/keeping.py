@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from chappe.clock import SystemClock
 from chappe.errors import ChappeError
 from chappe.pipeline import bronze
-from chappe.pipeline.clocks import hour_name
+from chappe.pipeline.files import hour_of_file
+from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.making import Making
 from chappe.pipeline.schema import TABLES
-from chappe.pipeline.silver import HOUR_US
 from chappe.pipeline.table import Table
 
 # What the events themselves are in: most of all bytes.
@@ -71,7 +71,7 @@ def expire(
     Raises ChappeError while a run is unfinished, as it needs its files again.
     """
     ledger = bronze.Ledger(tables)
-    planned = ledger.planned().run
+    planned = ledger.run()
     if any(Table(tables, name).run() < planned for name in Making.ORDER):
         raise ChappeError(f"{tables}: a run was interrupted; another must finish it first")
     # Before anything is gone: what still comes of those hours is not made into hours anew.
@@ -96,7 +96,7 @@ def _forget_events(
     every = set(bronze.found(events))
     for file in every - set(ledger.new(every)):
         before += 1
-        if bronze.hour_of_file(file) < oldest:
+        if hour_of_file(file) < oldest:
             freed += file.stat().st_size
             file.unlink()
         else:

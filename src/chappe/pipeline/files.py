@@ -1,0 +1,58 @@
+"""Files of events: what they are called, and what they say of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from chappe.clock import SystemClock
+from chappe.errors import ChappeError
+from chappe.pipeline.schema import EVENT, arrow_schema
+
+_SCHEMA = arrow_schema(EVENT)
+
+
+class Mistyped(ChappeError):
+    """A file has a column of another type than events have."""
+
+
+def entry_of(file: Path) -> dict[str, Any]:
+    """What the ledger says of a file. Raises Mistyped, and whatever reading it raises."""
+    footer, status = pq.read_metadata(file), file.stat()
+    found = footer.schema.to_arrow_schema()
+    for wanted in _SCHEMA:
+        at = found.get_field_index(wanted.name)
+        if at >= 0 and found.field(at).type != wanted.type:
+            raise Mistyped(f"{wanted.name}: {found.field(at).type} instead of {wanted.type}")
+    return {
+        "hour": hour_of_file(file),
+        "folder": str(file.parents[2]),
+        "file": name_of(file),
+        "bytes": status.st_size,
+        "rows": footer.num_rows,
+        # Nothing is told before it happens. A clock that is years ahead would make everything late
+        # that others tell; so what counts is when the file was written, at most. By the same clock
+        # that may have been years ahead, too; it is here now, at least.
+        "at": min(_latest(footer), status.st_mtime_ns // 1000, SystemClock().wall_us()),
+    }
+
+
+def _latest(footer: pq.FileMetaData) -> int:
+    """The latest time that a file tells of, as far as its footer says."""
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+    found = [one.statistics for one in columns if one.path_in_schema == "at"]
+    return max((one.max for one in found if one is not None and one.has_min_max), default=0)
+
+
+def name_of(file: Path) -> str:
+    """What a file is known by, wherever its folder is: the node and a checksum are in it."""
+    return "/".join(file.parts[-3:])
+
+
+def hour_of_file(file: Path) -> str:
+    """The hour, by the clock of its node, that a file is of."""
+    date, hour = file.parent.parent.name, file.parent.name
+    return f"{date.removeprefix('date=')}T{hour.removeprefix('hour=')}"

@@ -1,0 +1,86 @@
+"""The ledger: what a run takes, and what it knows of runs before. No Spark is needed for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from chappe.pipeline.bronze import Ledger, found
+from chappe.pipeline.keeping import compact
+from chappe.pipeline.table import Table, read
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, Node, World, hour, save
+
+DAYS = 24 * HOUR
+# Long enough ago that files are written after it.
+BEGIN = DAY - 30 * DAYS
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    """A node's words: four hours, of 1, 2, 3 and 4 rows."""
+    world = World(Node("n1"))
+    world.start("n1", BEGIN)
+    for n in range(1, 4):
+        world.live("n1", BEGIN + n * HOUR, BEGIN + n * HOUR + (n + 2) * MINUTE, every=MINUTE)
+    save(world.rows, tmp_path / "events")
+    return tmp_path / "events"
+
+
+def hours(files: list[str]) -> list[str]:
+    return [f"{Path(file).parent.name[5:]}" for file in files]
+
+
+def test_a_run_takes_so_many_rows_of_the_oldest_hours_and_leaves_the_rest(
+    events: Path, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "tables")
+    plans = []
+    while (plan := ledger.plan(found([events]), rows_max=3)) is not None:
+        plans.append((plan.run, plan.rows, hours(list(plan.files))))
+    # One that has more than a run takes is a run of its own.
+    assert plans == [(1, 3, ["00", "01"]), (2, 3, ["02"]), (3, 4, ["03"])]
+
+
+def test_only_what_was_taken_of_the_same_hours_is_looked_at(events: Path, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "tables")
+    assert ledger.plan(found([events])) is not None
+    for file in Table(tmp_path / "tables", "ledger").files([hour(BEGIN), hour(BEGIN + HOUR)]):
+        Path(file).unlink()
+    late = [file for file in found([events]) if file.parent.name in {"hour=02", "hour=03"}]
+    another = late[0].with_name("n2-0-0.parquet")
+    assert ledger.new([*late, another]) == [another]
+
+
+def test_a_run_knows_until_when_those_before_it_were_told(events: Path, tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    ledger = Ledger(tables)
+    plans = []
+    while (plan := ledger.plan(found([events]), rows_max=3)) is not None:
+        plans.append(plan)
+    last = [BEGIN + MINUTE * n + HOUR * h for h, n in ((1, 2), (2, 3), (3, 4))]
+    assert [plan.horizon for plan in plans] == [0, *last[:2]]
+    assert [plan.written for plan in plans] == last
+    # Also when files of several runs are one.
+    compact(tables, files_max=1)
+    assert ledger.planned() == plans[-1]
+    again = events / "again" / "date=2026-01-01" / "hour=00"
+    again.mkdir(parents=True)
+    (again / "n9-0-0.parquet").write_bytes(next(found([events])).read_bytes())
+    plan = ledger.plan(found([events / "again"]))
+    assert plan is not None
+    assert (plan.horizon, plan.written) == (last[2], last[2])
+
+
+def test_a_file_that_was_written_by_a_clock_years_ahead_is_of_now(tmp_path: Path) -> None:
+    ahead = time.time_ns() + 10 * 366 * DAYS * 1000
+    world = World(Node("n1"))
+    world.start("n1", ahead // 1000)
+    save(world.rows, tmp_path / "events")
+    [file] = found([tmp_path / "events"])
+    os.utime(file, ns=(ahead, ahead))
+    assert Ledger(tmp_path / "tables").plan([file]) is not None
+    [row] = read(tmp_path / "tables", "ledger", ["at"]).to_pylist()
+    assert row["at"] <= time.time_ns() // 1000
