@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chappe.pipeline.clocks import hour_name
+from chappe.pipeline.hours import hour_name
 from tests.cli.pipeline_tables import hop, path, put, put_day
 from tests.cli.process import run_here
 

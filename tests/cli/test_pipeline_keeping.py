@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chappe.cli.pipeline.holding import holding
-from chappe.pipeline.clocks import hour_name
+from chappe.pipeline.hours import hour_name
 from chappe.pipeline.table import Table, read
 from tests.cli.pipeline_tables import BORN, hop, path, put, snowflake
 from tests.cli.process import run_here

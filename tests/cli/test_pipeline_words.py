@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+
+from chappe.cli.pipeline.stages import Stages
+from chappe.cli.pipeline.telling import Telling
+from chappe.pipeline.job import Counts
+from chappe.pipeline.options import Options, agree
 from tests.cli.process import run_here
 
 
@@ -35,3 +42,69 @@ def test_tables_that_are_a_file_are_named(tmp_path: Path) -> None:
     assert code == 2
     assert f"--tables: {tables} is not a folder" in problem
     assert tables.read_text() == "years of work"
+
+
+def test_options_that_are_not_those_of_the_tables_are_refused(tmp_path: Path) -> None:
+    agree(tmp_path / "tables", Options(grace_ms=5_000))
+    places = ("--events", str(tmp_path), "--tables", str(tmp_path / "tables"))
+    done = run_here("pipeline", "run", *places, "--grace-ms", "7000")
+    assert done.returncode == 2
+    assert "--grace-ms:" in done.stderr
+    assert "was made with 5000, and now it is 7000; leave --grace-ms out" in done.stderr
+    for said in ((), ("--grace-ms", "5000")):
+        assert run_here("pipeline", "run", *places, *said).returncode == 0
+
+
+def tell(tmp_path: Path, *runs: Counts, as_json: bool, interrupted: bool = False) -> None:
+    """Tell of runs of a stream."""
+    (tmp_path / "paths").mkdir()
+    stages = Stages(shown=False)
+    telling = Telling([tmp_path], tmp_path, stages, as_json=as_json, each=True)
+    with telling.to_the_end():
+        for counts in runs:
+            stages.ended("audit", counts.run)
+            telling.done(counts)
+        if interrupted:
+            raise KeyboardInterrupt
+
+
+FIRST, SECOND = Counts(1, 2, 30, 1, 1, 9, 0), Counts(2, 1, 10, 0, 1, 0, 1)
+
+
+def test_a_stream_tells_machines_of_each_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(tmp_path, FIRST, SECOND, as_json=True)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["run"], one["files"], one["seconds"]) for one in told] == [
+        (1, 2, {"audit": 1}),
+        (2, 1, {"audit": 2}),
+    ]
+
+
+def test_a_stream_that_had_nothing_to_do_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(tmp_path, as_json=True)
+    assert json.loads(capsys.readouterr().out)["files"] == 0
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_stream_tells_people_in_the_end_what_all_of_it_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted: bool
+) -> None:
+    try:
+        tell(tmp_path, FIRST, SECOND, as_json=False, interrupted=interrupted)
+    except KeyboardInterrupt:
+        assert interrupted
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[1:-1]] == ["3", "40", "1", "2", "9"]
+    assert "1 files could not be read" in said
+
+
+def test_a_stream_that_is_interrupted_before_it_did_anything_says_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tell(tmp_path, as_json=True, interrupted=True)
+    assert capsys.readouterr().out == ""

@@ -13,11 +13,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from chappe.errors import ConfigError
 from chappe.pipeline.bronze import Ledger
-from chappe.pipeline.job import due, finish, run
+from chappe.pipeline.job import Counts, due, finish, run
 from chappe.pipeline.keeping import expire
 from chappe.pipeline.making import Making
-from chappe.pipeline.options import Options
+from chappe.pipeline.options import Options, agree
 from chappe.pipeline.schema import TABLES
 from chappe.pipeline.stream import stream
 from chappe.pipeline.table import Table, read
@@ -97,9 +98,7 @@ def test_runs_over_files_in_no_order_that_are_interrupted_make_the_same_tables(
     events, mine = tmp_path / "events", tmp_path / "tables"
     first, second = pieces(day, seed=1)
     save(first, events, tag="0")
-    query = stream(spark, [events], mine, day.options)
-    assert query.awaitTermination(600)
-    assert query.exception() is None
+    stream(spark, [events], mine, day.options).wait()
 
     save(second, events, tag="1")
     interruption = Interruption(*STOPS)
@@ -180,6 +179,62 @@ def test_what_is_told_after_the_watermark_or_of_a_forgotten_hour_is_put_aside(
     assert reason in {row["problem"] for row in read(mine, "quarantine").to_pylist()}
     assert [path["message"] for path in read(mine, "paths").to_pylist()] == [letter]
     assert content(mine, "latency") == results
+
+
+def hours_of_topics(*names: str) -> World:
+    """Three hours of nodes that are linked, with a message through them in each."""
+    world = World(*map(Node, names))
+    for name in names:
+        world.start(name, DAY)
+        world.live(name, DAY, DAY + 3 * HOUR, every=30 * MINUTE)
+    world.beat(DAY, DAY + 3 * HOUR, every=30 * MINUTE)
+    for n in range(3):
+        world.publish(DAY + n * HOUR + MINUTE, [(name, 0, 100) for name in names])
+    return world
+
+
+def test_more_than_a_run_takes_is_taken_by_several(spark: SparkSession, tmp_path: Path):
+    events, whole, parts = (tmp_path / name for name in ("events", "whole", "parts"))
+    save(hours_of_topics("n1").rows, events)
+    at_once = run(spark, [events], whole)
+    counts = run(spark, [events], parts, rows_max=at_once.events - 1)
+    assert (at_once.run, counts.run) == (1, 2)
+    assert (counts.files, counts.events) == (at_once.files, at_once.events)
+    for name in SAME:
+        assert content(parts, name) == content(whole, name), name
+
+
+def test_a_stream_goes_on_with_other_folders_and_takes_nothing_twice(
+    spark: SparkSession, tmp_path: Path
+):
+    mine, whole = tmp_path / "tables", tmp_path / "whole"
+    rows = hours_of_topics("n1", "n2").rows
+    folders = [tmp_path / "n1", tmp_path / "n2"]
+    for folder in folders:
+        save([row for row in rows if row["node"] == folder.name], folder)
+    did: list[Counts] = []
+    stream(spark, folders[:1], mine, done=did.append).wait()
+    # The same folder twice is one.
+    stream(spark, [*folders, folders[1] / ".." / "n2"], mine, done=did.append).wait()
+    stream(spark, folders, mine, done=did.append).wait()
+    stream(spark, folders[1:], mine, done=did.append).wait()
+    assert [(counts.run, counts.files, counts.events) for counts in did] == [
+        (n, 3, sum(row["node"] == f"n{n}" for row in rows)) for n in (1, 2)
+    ]
+    assert len(list((mine / "_stream").iterdir())) == 1
+    run(spark, folders, whole)
+    for name in SAME:
+        assert content(mine, name) == content(whole, name), name
+
+
+def test_a_run_with_other_options_than_those_before_is_refused(spark: SparkSession, tmp_path: Path):
+    events, mine = tmp_path / "events", tmp_path / "tables"
+    save(hours_of_topics("n1").rows, events)
+    agree(mine, Options(sla_ms=50))
+    with pytest.raises(ConfigError, match=r"--sla-ms: .* made with 50, and now it is 60"):
+        run(spark, [events], mine, Options(sla_ms=60))
+    # It has not even begun.
+    assert Ledger(mine).run() == 0
 
 
 def test_a_file_says_nothing_of_times_after_it_was_written(tmp_path: Path):

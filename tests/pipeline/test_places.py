@@ -140,6 +140,27 @@ def test_a_server_of_connect_makes_the_same_tables_and_a_run_says_what_it_did(
     assert_same(tables, here)
 
 
+def test_a_stream_says_what_its_runs_did_and_goes_on_with_another_folder_over_connect(
+    connect: str, environment: dict[str, str], events: tuple[Path, Path], here: Path, tmp_path: Path
+) -> None:
+    tables, once = tmp_path / "tables", ("--stream", "--once")
+    done = run_there(environment, events[:1], tables, *LOCAL, *once, "--json")
+    # Java has nothing to say of itself.
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert (told["ok"], told["run"], told["files"], told["hours"]) == (True, 1, 1, 1)
+    assert told["seconds"].keys() >= {"start of Spark", "paths", "audit"}
+
+    done = run_there(environment, events, tables, "--remote", connect, *once)
+    assert f"{1:>12}  files taken\n" in done.stdout
+    assert f"{MESSAGES + JOBS + 1:>12}  messages put together anew\n" in done.stdout
+    assert_same(tables, here)
+
+    done = run_there(environment, events, tables, "--remote", connect, *once, "--json")
+    told = json.loads(done.stdout)
+    assert (told["ok"], told["run"], told["files"]) == (True, 0, 0)
+
+
 class Stream:
     """A stream in a process of its own."""
 

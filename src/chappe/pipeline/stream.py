@@ -2,7 +2,8 @@
 
 Spark's file source says which files are new; for each of its batches a run takes those. What it
 remembers in its checkpoint and the ledger may differ after a crash, and it is the ledger that
-counts: a batch that comes again has nothing new.
+counts: a batch that comes again has nothing new. A checkpoint is of one set of folders. With
+another set another begins, which sees all files again, and the ledger knows what was taken.
 
 Over Spark Connect batches are handled by a process of the server, which needs this package, too;
 the client hears of a batch when it is done.
@@ -11,7 +12,10 @@ the client hears of a batch when it is done.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+import hashlib
+import shutil
+import threading
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -29,11 +33,26 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from chappe.pipeline.job import Progress, finish, take
+from chappe.pipeline.job import Counts, Done, Progress, finish, take
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT
 from chappe.pipeline.session import SparkFailed, told
 from chappe.pipeline.tether import Tether
+
+
+class Stream:
+    """A stream that has begun."""
+
+    def __init__(self, query: StreamingQuery, tell: Callable[[], None]) -> None:
+        self.query = query
+        self._tell = tell
+
+    def wait(self) -> None:
+        """Wait for its end. Raises what a batch failed with."""
+        try:
+            self.query.awaitTermination()
+        finally:
+            self._tell()
 
 
 def stream(
@@ -45,27 +64,56 @@ def stream(
     interval_s: float | None = None,
     files_per_run: int = 10_000,
     progress: Progress = lambda _stage, _seconds: None,
-) -> StreamingQuery:
-    """Begin to take files as they come: those that are there now, or every so many seconds.
+    done: Done = lambda _counts: None,
+) -> Stream:
+    """Begin to take files as they come: those that are there now, or every so many seconds. Says of
+    each run what it did.
 
     Spark remembers files for a week, and passes over those that come with a time before that; a run
     that is no stream takes them.
     """
-    finish(spark, tables, options, progress)
-    sources = [_files(spark, folder, files_per_run) for folder in sorted(events)]
+    finished = finish(spark, tables, options, progress)
+    if finished.run:
+        done(finished)
+    folders = sorted({folder.resolve() for folder in events})
+    sources = [_files(spark, folder, files_per_run) for folder in folders]
     writer = functools.reduce(lambda one, other: one.unionByName(other), sources).writeStream
-    writer = writer.option("checkpointLocation", str(tables.absolute() / "_stream"))
+    writer = writer.option("checkpointLocation", str(_checkpoint(tables.absolute(), folders)))
+    # A batch that this process does tells of itself.
+    tell: Callable[[], None] = _nothing
     if is_remote():
-        spark.streams.addListener(_Teller(progress))
+        tether = Tether.tie(tables)
+        tell = _Reports(tether, done)
+        spark.streams.addListener(_Teller(progress, tell))
         # Nothing that is only here: all of it is sent to the server.
-        there = functools.partial(_take_there, tether=Tether.tie(tables), options=options)
-        writer = writer.foreachBatch(there)
+        writer = writer.foreachBatch(functools.partial(_take_there, tether=tether, options=options))
     else:
-        here = functools.partial(_take, tables=tables, options=options, progress=progress)
+        here = functools.partial(
+            _take, tables=tables, options=options, progress=progress, done=done
+        )
         writer = writer.foreachBatch(here)
     if interval_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{interval_s} seconds").start()
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{interval_s} seconds")
+    return Stream(writer.start(), tell)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _checkpoint(tables: Path, folders: Sequence[Path]) -> Path:
+    """Where Spark remembers what it saw in these folders; what it knew of other sets is removed, as
+    Spark goes on with none that has more or fewer."""
+    name = hashlib.sha256("\0".join(map(str, folders)).encode()).hexdigest()[:16]
+    root = tables / "_stream"
+    for other in root.glob("*"):
+        if other.is_dir() and other.name != name:
+            shutil.rmtree(other)
+        elif not other.is_dir():
+            other.unlink()
+    return root / name
 
 
 def _files(spark: SparkSession, folder: Path, files_per_run: int) -> DataFrame:
@@ -87,11 +135,12 @@ def _take(
     tables: Path,
     options: Options | None,
     progress: Progress = lambda _stage, _seconds: None,
+    done: Done,
 ) -> None:
     names = batch.select("file").distinct().collect()
     files = [Path(unquote(urlparse(row["file"]).path)) for row in names]
     try:
-        take(batch.sparkSession, files, tables, options, progress)
+        take(batch.sparkSession, files, tables, options, progress, done=done)
     except (PySparkException, Py4JError) as error:
         # In short: Spark looks through the whole text of what is raised here, and one that quotes
         # Java at length is more than it can bear.
@@ -100,15 +149,35 @@ def _take(
 
 def _take_there(batch: DataFrame, number: int, *, tether: Tether, options: Options | None) -> None:
     """Take a batch at the server, as long as there is a client."""
+
+    def report(counts: Counts) -> None:
+        tether.report(counts.run, counts._asdict())
+
     with tether.batch():
-        _take(batch, number, tables=tether.tables, options=options)
+        _take(batch, number, tables=tether.tables, options=options, done=report)
+
+
+class _Reports:
+    """Tells what a server of Connect has done since it was last told."""
+
+    def __init__(self, tether: Tether, done: Done) -> None:
+        self._tether = tether
+        self._done = done
+        # Whoever waits for the end and whoever hears of batches ask at the same time.
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            for did in self._tether.reports():
+                self._done(Counts(**did))
 
 
 class _Teller(StreamingQueryListener):
     """Tells of batches that a server of Connect has done."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, tell: Callable[[], None]) -> None:
         self._progress = progress
+        self._tell = tell
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802, Spark's name
         pass
@@ -118,6 +187,7 @@ class _Teller(StreamingQueryListener):
         done = event.progress
         if done.numInputRows:
             self._progress(f"batch {done.batchId}", done.batchDuration / 1000)
+        self._tell()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802, Spark's name
         pass

@@ -3,24 +3,28 @@
 The server handles batches by itself, and would go on when the client was killed; whoever came next
 would work on the same tables at the same time. So the client holds a lock for as long as its
 process lives, a batch begins only while that is held, and is seen to be under way by a lock of its
-own. Both are files beside the tables, which client and server see anyhow.
+own. Both are files beside the tables, which client and server see anyhow; and so is what a batch
+did, which the client tells.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from chappe.errors import ChappeError
 
 _CLIENT = "_client"
 _BATCH = "_batch"
+_DONE = "_done"
 
 
 class ClientGone(ChappeError):
@@ -45,6 +49,8 @@ class Tether:
         fcntl.flock(client, fcntl.LOCK_SH)
         os.ftruncate(client, 0)
         os.pwrite(client, token.encode(), 0)
+        # Nobody waits any more for what was done for another client.
+        shutil.rmtree(tables / _DONE, ignore_errors=True)
         return cls(tables, token)
 
     @contextmanager
@@ -53,6 +59,21 @@ class Tether:
         with held(self.tables):
             self._check_client()
             yield
+
+    def report(self, run: int, did: dict[str, Any]) -> None:
+        """Leave word for the client of what a run did."""
+        place = self.tables / _DONE
+        place.mkdir(exist_ok=True)
+        aside = place / f".{run}"
+        aside.write_text(json.dumps(did))
+        aside.replace(place / f"{run:012}.json")
+
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """What runs did since this was asked last, each told once."""
+        for file in sorted((self.tables / _DONE).glob("*.json")):
+            did = json.loads(file.read_bytes())
+            file.unlink()
+            yield did
 
     def _check_client(self) -> None:
         with (self.tables / _CLIENT).open("rb") as client:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 
-from chappe.cli.options import Json, console, print_json
+from chappe.cli.options import Json
+from chappe.cli.pipeline import flags
 from chappe.cli.pipeline.extra import extra
 from chappe.cli.pipeline.holding import holding
 from chappe.cli.pipeline.keeping import compact, expire
@@ -15,28 +15,6 @@ from chappe.cli.pipeline.stages import Stages
 from chappe.errors import ConfigError, StorageError
 
 app = typer.Typer(help="Tables of what happened, made by Spark.", no_args_is_help=True)
-
-_WORDS = {
-    "files": "files taken",
-    "events": "events in them",
-    "quarantined": "rows put aside",
-    "hours": "hours made anew",
-    "paths": "messages in them",
-}
-
-Events = Annotated[
-    list[Path], typer.Option(help="A folder of events: DATA/events of a node; may be said again.")
-]
-Tables = Annotated[Path, typer.Option(help="Where the tables are, or will be.")]
-Master = Annotated[
-    str | None, typer.Option(help="Spark's master: local[N], spark://HOST:PORT. Else this machine.")
-]
-Remote = Annotated[
-    str | None, typer.Option(help="A server of Spark Connect: sc://HOST:PORT. Needs no Java here.")
-]
-Memory = Annotated[str, typer.Option(help="Memory of Spark's process here.")]
-
-
 app.command()(compact)
 app.command()(expire)
 
@@ -48,24 +26,20 @@ def pipeline() -> None:
 
 @app.command()
 def run(
-    events: Events,
-    tables: Tables,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Go on with what comes, until interrupted.")
-    ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="With --stream: end when all that is there is taken.")
-    ] = False,
-    every: Annotated[
-        float, typer.Option(help="With --stream: look for new files every so many seconds.")
-    ] = 10.0,
-    master: Master = None,
-    remote: Remote = None,
-    memory: Memory = "2g",
-    sla_ms: Annotated[int, typer.Option(help="What is delivered later than this is late.")] = 1000,
-    queue_sla_ms: Annotated[
-        int, typer.Option(help="What waits in a queue for longer than this is late.")
-    ] = 60_000,
+    events: flags.Events,
+    tables: flags.Tables,
+    stream: flags.Streams = False,
+    once: flags.Once = False,
+    every: flags.Every = 10.0,
+    master: flags.Master = None,
+    remote: flags.Remote = None,
+    memory: flags.Memory = "2g",
+    sla_ms: flags.SlaMs = None,
+    queue_sla_ms: flags.QueueSlaMs = None,
+    overtaken_ms: flags.OvertakenMs = None,
+    grace_ms: flags.GraceMs = None,
+    reconnect_ms: flags.ReconnectMs = None,
+    watermark_ms: flags.WatermarkMs = None,
     as_json: Json = False,
 ) -> None:
     """Take the events that are new, and make anew the tables of the hours that they touch.
@@ -74,9 +48,10 @@ def run(
     """
     with extra():
         # Here and not above: Spark is not installed everywhere, and slow to import.
-        from chappe.pipeline.job import NOTHING, due  # noqa: PLC0415
+        from chappe.cli.pipeline.telling import Telling  # noqa: PLC0415
+        from chappe.pipeline.job import due  # noqa: PLC0415
         from chappe.pipeline.job import run as run_job  # noqa: PLC0415
-        from chappe.pipeline.options import Options  # noqa: PLC0415
+        from chappe.pipeline.options import Options, choose  # noqa: PLC0415
         from chappe.pipeline.session import SessionOptions, session  # noqa: PLC0415
         from chappe.pipeline.stream import stream as stream_jobs  # noqa: PLC0415
         from chappe.pipeline.version import check_version  # noqa: PLC0415
@@ -85,26 +60,38 @@ def run(
     if every <= 0:
         raise ConfigError(f"--every: {every} is not above 0")
     place = SessionOptions(master=master, remote=remote, memory=memory)
-    options = Options(sla_ms=sla_ms, queue_sla_ms=queue_sla_ms)
+    said = {
+        "sla_ms": sla_ms,
+        "queue_sla_ms": queue_sla_ms,
+        "overtaken_ms": overtaken_ms,
+        "grace_ms": grace_ms,
+        "reconnect_ms": reconnect_ms,
+        "watermark_ms": watermark_ms,
+    }
+    given = {name: ms for name, ms in said.items() if ms is not None}
+    Options(**given)
     _check_folders(events)
-    with holding(tables), Stages(shown=not as_json) as stages:
+    stages = Stages(shown=not as_json)
+    telling = Telling(events, tables, stages, as_json=as_json, each=stream)
+    with telling.to_the_end(), holding(tables), stages:
         check_version(tables)
+        options = choose(tables, given)
         _seal(events, stages)
         if stream:
             interval_s = None if once else every
             with session(place, stages.ended) as spark:
                 stream_jobs(
-                    spark, events, tables, options, interval_s=interval_s, progress=stages.ended
-                ).awaitTermination()
-            return
-        counts = NOTHING
-        if due(events, tables):
+                    spark,
+                    events,
+                    tables,
+                    options,
+                    interval_s=interval_s,
+                    progress=stages.ended,
+                    done=telling.done,
+                ).wait()
+        elif due(events, tables):
             with session(place, stages.ended) as spark:
-                counts = run_job(spark, events, tables, options, stages.ended)
-    if as_json:
-        print_json({"ok": True, **counts._asdict(), "seconds": stages.seconds})
-    else:
-        _tell(counts._asdict(), events, tables)
+                telling.done(run_job(spark, events, tables, options, stages.ended))
 
 
 def _seal(events: list[Path], stages: Stages) -> None:
@@ -123,28 +110,3 @@ def _check_folders(events: list[Path]) -> None:
     for folder in events:
         if not folder.is_dir():
             raise ConfigError(f"--events: there is no folder {folder}")
-
-
-def _tell(counts: dict[str, Any], events: list[Path], tables: Path) -> None:
-    if not counts["files"] and not (tables / "paths").is_dir():
-        folders = ", ".join(map(str, events))
-        console.print(
-            f"nothing new: no events in {folders} yet; a node that runs writes them there within "
-            "seconds (events.seal_s), unless events.enabled is false",
-            highlight=False,
-            soft_wrap=True,
-        )
-        return
-    if counts["spoiled"]:
-        console.print(
-            f"{counts['spoiled']} files could not be read, and are taken no more: see the table "
-            "spoiled",
-            highlight=False,
-        )
-    if not counts["files"]:
-        console.print(f"nothing new; {tables} stays as it is", highlight=False)
-        return
-    for name, words in _WORDS.items():
-        console.print(f"{counts[name]:>12,}  {words}", highlight=False)
-    look = f"look at them: chappe report --tables {tables} --out report.html"
-    console.print(f"{'':>12}  {look}", highlight=False, soft_wrap=True)

@@ -43,6 +43,11 @@ class Stages:
         if self._status is not None:
             self._status.update(f"working, after: {stage}")
 
+    def since(self) -> dict[str, float]:
+        """How long the stages took that ended since this was asked last."""
+        seconds, self.seconds = self.seconds, {}
+        return seconds
+
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """A stage that is over at the end of the block."""

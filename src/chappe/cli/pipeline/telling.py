@@ -1,0 +1,84 @@
+"""What runs did, on standard output: for people in the end, for machines as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from chappe.cli.options import console, print_json
+from chappe.cli.pipeline.stages import Stages
+from chappe.pipeline.job import NOTHING, Counts
+
+_WORDS = {
+    "files": "files taken",
+    "events": "events in them",
+    "quarantined": "rows put aside",
+    "hours": "hours that they touch",
+    "paths": "messages put together anew",
+}
+
+
+class Telling:
+    """Adds up what runs did. With `each`, JSON has an object for each of them, as it ends."""
+
+    def __init__(
+        self, events: list[Path], tables: Path, stages: Stages, *, as_json: bool, each: bool
+    ) -> None:
+        self._events = events
+        self._tables = tables
+        self._stages = stages
+        self._as_json = as_json
+        self._each = each
+        self._every = NOTHING
+
+    def done(self, counts: Counts) -> None:
+        """Take note of what a run did."""
+        self._every = self._every.plus(counts)
+        if self._as_json and self._each:
+            self._print_json(counts)
+
+    @contextmanager
+    def to_the_end(self) -> Iterator[None]:
+        """Tell in the end of the block, also when it is interrupted and something was done."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._every.files:
+                self._tell()
+            raise
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._as_json:
+            self._tell_people()
+        elif not (self._each and self._every.run):
+            self._print_json(self._every)
+
+    def _print_json(self, counts: Counts) -> None:
+        print_json({"ok": True, **counts._asdict(), "seconds": self._stages.since()})
+
+    def _tell_people(self) -> None:
+        counts = self._every._asdict()
+        if not counts["files"] and not (self._tables / "paths").is_dir():
+            folders = ", ".join(map(str, self._events))
+            console.print(
+                f"nothing new: no events in {folders} yet; a node that runs writes them there "
+                "within seconds (events.seal_s), unless events.enabled is false",
+                highlight=False,
+                soft_wrap=True,
+            )
+            return
+        if counts["spoiled"]:
+            console.print(
+                f"{counts['spoiled']} files could not be read, and are taken no more: see the "
+                "table spoiled",
+                highlight=False,
+            )
+        if not counts["files"]:
+            console.print(f"nothing new; {self._tables} stays as it is", highlight=False)
+            return
+        for name, words in _WORDS.items():
+            console.print(f"{counts[name]:>12,}  {words}", highlight=False)
+        look = f"look at them: chappe report --tables {self._tables} --out report.html"
+        console.print(f"{'':>12}  {look}", highlight=False, soft_wrap=True)
