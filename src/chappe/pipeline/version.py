@@ -13,7 +13,8 @@ from chappe.pipeline.schema import TABLES
 def check_version(tables: Path) -> None:
     """Raise ConfigError if there are tables that lack what this version reads from them.
 
-    Tables are made of events, and events stay as they are: making them anew loses nothing.
+    Tables are made of events: of those that are still there, they can be made anew. What was
+    removed since is in the old tables alone.
     """
     for name, schema in TABLES.items():
         root = tables / name
@@ -23,5 +24,5 @@ def check_version(tables: Path) -> None:
         if not known.issuperset(schema.names):
             raise ConfigError(
                 f"--tables: {tables} was made by another version of chappe; "
-                "make tables anew in another folder, of the same events"
+                "make tables anew in another folder, of the events that are still there"
             )
