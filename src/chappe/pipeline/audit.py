@@ -24,9 +24,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.options import Options
-from chappe.pipeline.paths import MISSING, UNTOLD
 from chappe.pipeline.schema import TABLES
-from chappe.pipeline.verdicts import REPLAYED, dropped, late, twice, unsure
+from chappe.pipeline.verdicts import MISSING, REPLAYED, UNTOLD, dropped, late, twice, unsure
 
 _ABOUT = ("app", "family", "message", "label", "sender", "target", "born")
 _COLUMNS = TABLES["audit"].names

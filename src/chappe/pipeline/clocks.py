@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from chappe.pipeline.silver import HOUR_US, MINUTE_US, window_of
+from chappe.pipeline.columns import Longs, longs, ranks, whole
+from chappe.pipeline.hours import HOUR_US, MINUTE_US, hour_us, window_of
 
 
 class Offset(NamedTuple):
@@ -64,6 +66,37 @@ def correct(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         known, ["node", "minute"], "left"
     )
     return joined.withColumn("shift", fn.coalesce("shift", fn.lit(0).cast("long"))).drop("minute")
+
+
+class Clocks:
+    """What to add to the times that nodes told, by node and minute; sent to where rows are."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        """Of rows of the table of clocks."""
+        rows = rows.select(["node", "window", "shift"]).sort_by(
+            [("node", "ascending"), ("window", "ascending")]
+        )
+        self._known: dict[str, tuple[Longs, Longs]] = {}
+        [nodes], names = ranks(whole(rows["node"]))
+        windows, shifts = longs(whole(rows["window"])), longs(whole(rows["shift"]))
+        for rank, name in enumerate(names):
+            mine = nodes == rank
+            self._known[name] = windows[mine], shifts[mine]
+
+    def shifts(self, nodes: pa.Array, at: Longs) -> Longs:
+        """What to add to each time; 0 where nothing is known of the node's clock."""
+        found = np.zeros(len(at), np.int64)
+        [owner], names = ranks(nodes)
+        minute = at - at % MINUTE_US
+        for rank, name in enumerate(names):
+            windows, shifts = self._known.get(name, (found[:0], found[:0]))
+            if not len(windows):
+                continue
+            rows = np.flatnonzero(owner == rank)
+            place = np.minimum(np.searchsorted(windows, minute[rows]), len(windows) - 1)
+            known = windows[place] == minute[rows]
+            found[rows[known]] = shifts[place[known]]
+        return found
 
 
 def solve(found: Iterable[Offset], hours: Iterable[str]) -> Iterator[Shift]:
@@ -127,19 +160,3 @@ def _filled(windows: Mapping[int, float], begin: int) -> list[float]:
         value = windows.get(begin + minute * MINUTE_US, value)
         filled.append(value)
     return filled
-
-
-def hour_us(hour: str) -> int:
-    """When an hour begins."""
-    return int(datetime.fromisoformat(f"{hour}:00:00+00:00").timestamp()) * 1_000_000
-
-
-def hour_name(us: int) -> str:
-    """The hour of a time."""
-    return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H")
-
-
-def hours_after(hours: Iterable[str], count: int) -> set[str]:
-    """These hours and so many after each."""
-    begins = [hour_us(hour) for hour in hours]
-    return {hour_name(begin + n * HOUR_US) for begin in begins for n in range(count + 1)}

@@ -137,11 +137,13 @@ def _make(
     written = {}
     with _settings(spark, _settings_of(plan)):
         begun = clock.monotonic()
-        making = Making(spark, plan, tables, options)
+        with _settings(spark, _PACKS):
+            making = Making(spark, plan, tables, options)
         progress("plan", clock.monotonic() - begun)
         for name in making.ORDER:
             begun = clock.monotonic()
-            written[name] = making.make(name)
+            with _settings(spark, _PACKS if name in making.OF_PACKS else {}):
+                written[name] = making.make(name)
             progress(name, clock.monotonic() - begun)
         making.finish()
     return Counts(
@@ -155,12 +157,15 @@ def _make(
     )
 
 
+# Packs are large: Python is given one at a time.
+_PACKS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+
+
 def _settings_of(plan: bronze.Plan) -> dict[str, str]:
     """What a run needs of a session, whoever's it is."""
     return {
         "spark.sql.shuffle.partitions": str(max(2, min(200, plan.rows // ROWS_PER_TASK))),
-        # Packs are large: Python is given one at a time.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # With any other limit Spark adds up the size of all columns after every row, which takes
         # ten times as long as the rows themselves.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),

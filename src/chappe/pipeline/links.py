@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
-from chappe.pipeline.silver import HOUR_US, MINUTE_US, hour_of, window_of
-from chappe.pipeline.sketch import bucket_of, percentiles
-from chappe.pipeline.steps import handed_on
+from chappe.pipeline.hours import HOUR_US, MINUTE_US, hour_of, window_of
+from chappe.pipeline.sketch import gathered, percentiles_of
 
 _KEYS = ["hour", "node", "peer", "window"]
 
@@ -28,24 +28,12 @@ def links(travels: DataFrame, events: DataFrame) -> DataFrame:
     )
 
 
-def travels(paths: DataFrame, odd: DataFrame) -> DataFrame:
-    """What was handed from node to node, what of it came, and how long that took."""
-    counts = (
-        handed_on(paths, odd)
-        .withColumn("bucket", bucket_of(fn.col("us")))
-        .groupBy(*_KEYS, "bucket")
-        .agg(fn.sum("handed").alias("handed"), fn.count("us").alias("count"))
-    )
-    size = fn.when(fn.col("bucket").isNotNull(), fn.struct("bucket", "count"))
-    summed = counts.groupBy(*_KEYS).agg(
-        fn.sort_array(fn.collect_list(size)).alias("buckets"),
-        fn.sum("count").alias("count"),
-        fn.sum("handed").alias("handed"),
-    )
-    delays = percentiles(summed, delay_p50=0.5, delay_p99=0.99)
-    return delays.select(
-        *_KEYS, "handed", fn.col("count").alias("arrived"), "delay_p50", "delay_p99"
-    )
+def travels(ways: pa.Table) -> pa.Table:
+    """Of an hour's messages: what was handed from node to node, what of it came, and how long that
+    took."""
+    counts = gathered(ways, ("node", "peer", "window"), ["handed"])
+    delays = percentiles_of(counts, {"delay_p50": 0.5, "delay_p99": 0.99})
+    return delays.drop_columns("buckets").rename_columns({"count": "arrived"})
 
 
 def _beats(events: DataFrame) -> DataFrame:

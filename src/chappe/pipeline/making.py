@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -11,22 +12,33 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from chappe.pipeline import audit, bronze, clocks, links, lives, paths, queues, sessions, silver
-from chappe.pipeline.clocks import Offset, hour_name, hour_us, hours_after
-from chappe.pipeline.delivery import delivery
-from chappe.pipeline.latency import latency
+from chappe.pipeline.clocks import Offset
+from chappe.pipeline.hourly import put_together, write_events
+from chappe.pipeline.hours import HOUR_US, hour_name, hour_us, hours_after
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
-from chappe.pipeline.steps import steps
-from chappe.pipeline.table import Table
+from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
+from chappe.pipeline.parts import clear_parts
+from chappe.pipeline.reading import BEATS, read_events, read_paths, read_rows
+from chappe.pipeline.schema import PACK, TABLES, TRAVELS, arrow_schema
+from chappe.pipeline.table import Table, read
 
-# A task sorts about so many rows: small enough for a heap of 1 GB, large enough to be worth a file.
+# A task sorts about so many rows: few enough for its memory, enough to be worth a file.
 ROWS_PER_TASK = 400_000
+# Parquet looks at how much it has gathered only after many values, unless it is told how large
+# they are.
+_LARGE_VALUES = {
+    "compression": "none",
+    "parquet.enable.dictionary": "false",
+    "parquet.page.size.row.check.min": "1",
+    "parquet.block.size.row.check.min": "1",
+}
 
 
 class Made(NamedTuple):
-    """What a table gets, and the hours that it replaces; None: it is added."""
+    """What a table gets, besides the parts that tasks wrote of it, and the hours that it replaces;
+    None: it is added."""
 
-    rows: DataFrame | pa.Table
+    rows: DataFrame | pa.Table | None
     replacing: Iterable[str] | None
 
 
@@ -49,6 +61,8 @@ class Making:
         "sessions",
         "audit",
     )
+    # Those that are made of packs.
+    OF_PACKS = frozenset(ORDER[: ORDER.index("queues")])
 
     def __init__(
         self, spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options
@@ -57,18 +71,19 @@ class Making:
         self._plan = plan
         self._options = options
         self._tables = {name: Table(tables, name) for name in self.ORDER}
-        self._new = bronze.frame(spark, plan.files)
         self._closed = plan.closed(options)
-        # Nobody but a run reads it, and the next one writes it anew.
-        self._aside = tables.absolute() / "_aside"
+        self._folder = tables
+        # Nobody but the run reads what is there.
+        self._work = tables.absolute() / "_work" / f"run={plan.run}"
+        self._pieces = max(1, min(1000, -(-plan.rows_of_an_hour // ROWS_PER_TASK)))
         self._makers: dict[str, Callable[[], Made]] = {
             "quarantine": self._quarantine,
             "events": self._events,
             "clocks": self._clocks,
             "paths": self._paths,
             "odd": self._odd,
-            "latency": self._latency,
-            "delivery": self._delivery,
+            "latency": self._hourly,
+            "delivery": self._hourly,
             "links": self._links,
             "flows": self._flows,
             "queues": self._queues,
@@ -90,40 +105,81 @@ class Making:
         if table.run() >= self._plan.run:
             return 0
         rows, replacing = self._makers[name]()
+        if rows is None:
+            return table.commit(self._plan.run, replacing)
         if isinstance(rows, pa.Table):
             return table.put(rows, self._plan.run, replacing)
         return table.write(rows, self._plan.run, replacing)
 
     def _touch(self) -> None:
-        """Put the few new rows that are of no message, or make no sense, aside, and find the birth
-        hours that new rows are of and those that follow from them."""
-        of_messages = silver.sound(self._closed) & silver.belongs()
-        self._new.where(~of_messages).write.mode("overwrite").parquet(str(self._aside))
-        hour = fn.floor(silver.born_us() / silver.HOUR_US).alias("hour")
-        aside = self._rows_aside()
-        bad = fn.col("problem").isNotNull().alias("bad")
-        beat = (fn.col("kind") == "link").alias("beat")
-        told = aside.select(bad, beat, hour).distinct().collect()
-        self._all_good = not any(row["bad"] for row in told)
-        beats = _names(row["hour"] for row in told if row["beat"] and not row["bad"])
-        self._event_hours = _names(row["hour"] for row in told if not row["bad"])
+        """Read the new rows, once, and find the hours that they are of and those that follow from
+        them."""
+        self._packs = self._kept("packs", self._read)
+        told = self._packs.select("what", "born_hour", "note").distinct().collect()
+        self._all_good = not any(row["what"] == BAD for row in told)
+        of_events = [row for row in told if row["what"] == EVENTS]
+        beats = _names(row["born_hour"] for row in of_events if row["note"] == BEATS)
+        self._event_hours = _names(row["born_hour"] for row in of_events)
         # What beats say of an hour is used in the next, too; messages of any hour may have been
         # there then.
         self._clock_hours = hours_after(beats, 1)
-        # Few columns: that an hour is made anew because of a row that makes no sense does no harm.
-        # But of an hour that was forgotten, results are all there is.
-        kept = silver.born_us() >= self._closed.born_before
-        born = self._new.where(silver.belongs() & silver.sensible(silver.born_us()) & kept)
-        self._path_hours = _names(row["hour"] for row in born.select(hour).distinct().collect())
+        self._path_hours = _names(row["born_hour"] for row in told if row["what"] == MESSAGES)
+        before = self._tables["paths"]
+        # What is made of events and of paths together is made of both anew.
+        self._path_hours |= hours_after(self._event_hours, 1) & before.hours()
         for name in self._clock_hours:
             begin = hour_us(name)
-            self._path_hours |= self._tables["paths"].hours_within(
-                "first_at", "last_at", begin, begin + silver.HOUR_US
-            )
+            self._path_hours |= before.hours_within("first_at", "last_at", begin, begin + HOUR_US)
 
-    def _rows_aside(self) -> DataFrame:
-        rows = self._spark.read.schema(self._new.schema).parquet(str(self._aside))
-        return silver.checked(rows, self._closed)
+    def _kept(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+        """Packs that are worked out once in a run; one that is done again has those it had."""
+        place = self._work / name
+        if not (place / "_SUCCESS").exists():
+            made = make().write.mode("overwrite").options(**_LARGE_VALUES)
+            made.parquet(str(place))
+        return self._spark.read.schema(PACK).parquet(str(place))
+
+    def _read(self) -> DataFrame:
+        tasks = max(8, self._plan.rows // ROWS_PER_TASK)
+        return read_events(self._spark, self._plan.files, self._closed, self._pieces, tasks)
+
+    def _gathered(self) -> DataFrame:
+        """Packs of what paths say together; with them, all paths are written."""
+        return self._kept("sums", self._gather)
+
+    def _gather(self) -> DataFrame:
+        packs = self._packs.where(fn.col("what") == MESSAGES)
+        before = self._tables["paths"].files(self._path_hours)
+        if before:
+            packs = packs.unionByName(read_paths(self._spark, before, self._pieces))
+        hours = sorted(self._hours_of_clocks(self._path_hours))
+        known = read(self._folder, "clocks", filters=[("hour", "in", hours)])
+        for name in ("paths", "odd"):
+            clear_parts(self._folder, name, self._plan.run)
+        partitions = min(2000, max(2, len(self._path_hours) * self._pieces))
+        return paths.gather(
+            packs,
+            self._folder.absolute(),
+            self._plan.run,
+            clocks.Clocks(known),
+            self._options,
+            partitions,
+        )
+
+    def _by_hour(self) -> DataFrame:
+        """Packs of what went from node to node; with them, all tables are written that are sums of
+        an hour's paths."""
+        return self._kept("hours", self._put_together)
+
+    def _put_together(self) -> DataFrame:
+        for name in ("latency", "delivery", "flows"):
+            clear_parts(self._folder, name, self._plan.run)
+        partitions = max(2, min(200, len(self._path_hours)))
+        return put_together(self._gathered(), self._folder.absolute(), self._plan.run, partitions)
+
+    def finish(self) -> None:
+        """Throw away what nobody but the run needs."""
+        shutil.rmtree(self._work.parent, ignore_errors=True)
 
     def _table(self, name: str, hours: Iterable[str] | None = None) -> DataFrame:
         return self._tables[name].frame(self._spark, hours)
@@ -131,26 +187,35 @@ class Making:
     def _nothing(self, name: str) -> Made:
         return Made(arrow_schema(TABLES[name]).empty_table(), None)
 
-    def _clocks_since(self, hours: Iterable[str]) -> DataFrame:
+    def _hours_of_clocks(self, hours: Iterable[str]) -> set[str]:
         """Clocks from these hours on: nothing happens to a message before it is born, but for a
         clock that is slow."""
         first = min(hours, default=None)
         if first is None:
-            return self._table("clocks", [])
-        since = hour_us(first) - silver.HOUR_US
-        return self._table("clocks", self._tables["clocks"].hours_from(since))
+            return set()
+        return self._tables["clocks"].hours_from(hour_us(first) - HOUR_US)
+
+    def _clocks_since(self, hours: Iterable[str]) -> DataFrame:
+        return self._table("clocks", self._hours_of_clocks(hours))
 
     def _quarantine(self) -> Made:
         if self._all_good:
             return self._nothing("quarantine")
-        return Made(silver.quarantined(self._rows_aside()), None)
+        packs = self._packs.where(fn.col("what") == BAD)
+        return Made(silver.quarantined(opened(packs, silver.BAD_ROW)), None)
 
     def _events(self) -> Made:
         if not self._event_hours:
             return self._nothing("events")
-        before = self._table("events", self._event_hours)
-        rows = before.unionByName(silver.of_nobody(self._rows_aside()))
-        return Made(silver.once(rows).sortWithinPartitions("hour", "kind", "at"), self._event_hours)
+        packs = self._packs.where(fn.col("what") == EVENTS)
+        before = self._tables["events"].files(self._event_hours)
+        if before:
+            packs = packs.unionByName(read_rows(self._spark, before))
+        clear_parts(self._folder, "events", self._plan.run)
+        partitions = max(2, min(200, len(self._event_hours)))
+        written = write_events(packs, self._folder.absolute(), self._plan.run, partitions)
+        written.collect()
+        return Made(None, self._event_hours)
 
     def _clocks(self) -> Made:
         events = self._table("events", _and_before(self._clock_hours))
@@ -161,47 +226,29 @@ class Making:
         return Made(rows, self._clock_hours)
 
     def _paths(self) -> Made:
-        rows = silver.of_messages(self._new, self._closed).select(*EVENT.names)
-        if self._path_hours & self._tables["paths"].hours():
-            before = paths.scattered(self._table("paths", self._path_hours))
-            rows = rows.unionByName(before, allowMissingColumns=True)
-        hours = max(1, len(self._path_hours))
-        # A path is of a few events.
-        count = self._plan.rows + 4 * self._tables["paths"].rows(self._path_hours)
-        pieces = max(1, min(64, round(count / hours / ROWS_PER_TASK)))
-        gathered = paths.gather(
-            clocks.correct(rows, self._clocks_since(self._path_hours)),
-            self._options,
-            pieces=pieces,
-            partitions=max(2, min(2000, hours * pieces, count // 50_000)),
-        )
-        return Made(gathered, self._path_hours)
+        self._gathered()
+        return Made(None, self._path_hours)
 
     def _odd(self) -> Made:
-        return Made(paths.odd(self._table("paths", self._path_hours)), self._path_hours)
+        self._gathered()
+        return Made(None, self._path_hours)
 
-    def _both(self, hours: Iterable[str]) -> tuple[DataFrame, DataFrame]:
-        """Paths of these hours, and the odd ones among them."""
-        return self._table("paths", hours), self._table("odd", hours)
-
-    def _latency(self) -> Made:
-        return Made(latency(steps(*self._both(self._path_hours))), self._path_hours)
-
-    def _delivery(self) -> Made:
-        made = delivery(self._table("paths", self._path_hours), self._options)
-        return Made(made, self._path_hours)
+    def _hourly(self) -> Made:
+        self._by_hour()
+        return Made(None, self._path_hours)
 
     def _links(self) -> Made:
         hours = self._path_hours | hours_after(self._event_hours, 1)
         events = self._table("events", _and_before(hours))
-        made = links.links(links.travels(*self._both(hours)), events)
+        travels = opened(self._by_hour(), TRAVELS)
+        made = links.links(travels, events)
         return Made(made.where(fn.col("hour").isin(*sorted(hours))), hours)
 
     def _flows(self) -> Made:
         """By birth hour of messages; those of no message by the hour in which it was told."""
+        self._by_hour()
         hours = self._path_hours | self._event_hours
-        made = queues.flows(*self._both(hours))
-        return Made(made.unionByName(queues.of_queues(self._table("events", hours))), hours)
+        return Made(queues.of_queues(self._table("events", hours)), hours)
 
     def _queues(self) -> Made:
         """From an hour before the first message that was touched: what is in a queue later depends
@@ -209,7 +256,7 @@ class Making:
         touched = self._path_hours | self._event_hours
         if not touched:
             return self._nothing("queues")
-        since = hour_us(min(touched)) - silver.HOUR_US
+        since = hour_us(min(touched)) - HOUR_US
         made = queues.queues(self._table("flows"), since)
         return Made(made, self._tables["queues"].hours_from(since))
 
@@ -240,13 +287,13 @@ class Making:
         first = sessions.first_changed(self._table("sessions"), cuts).collect()[0]["window"]
         begin = hour_us(min(hours))
         if first is not None:
-            begin = min(begin, first - first % silver.HOUR_US)
-        since = begin - silver.HOUR_US
+            begin = min(begin, first - first % HOUR_US)
+        since = begin - HOUR_US
         made = sessions.sessions(every, cuts, since)
         return Made(made, self._tables["sessions"].hours_from(since))
 
     def _known(self) -> DataFrame:
-        return lives.known(self._table("lives"), self._options)
+        return lives.known(self._table("lives"), self._options, self._plan.written)
 
     def _audit(self) -> Made:
         settled = audit.settled(self._table("odd", self._path_hours), self._options)
@@ -260,12 +307,12 @@ class Making:
 
 def _names(hours: Iterable[int]) -> set[str]:
     """Hours by their numbers."""
-    return {hour_name(hour * silver.HOUR_US) for hour in hours}
+    return {hour_name(hour * HOUR_US) for hour in hours}
 
 
 def _and_before(hours: Iterable[str]) -> set[str]:
     """These hours and the one before each."""
-    return {hour_name(hour_us(hour) - n * silver.HOUR_US) for hour in hours for n in (0, 1)}
+    return {hour_name(hour_us(hour) - n * HOUR_US) for hour in hours for n in (0, 1)}
 
 
 def _around(hours: Iterable[str]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -51,6 +52,8 @@ _HOP_NAMES = (
 HOP = StructType([EVENT[name] for name in _HOP_NAMES] + [StructField("shift", LongType())])
 HOP_NAMES = tuple(field.name for field in HOP)
 
+# Of these an event of a message is made again.
+MESSAGE_NAMES = ("message", "label", "app", "sender", "share", *_HOP_NAMES)
 _HOUR = StructField("hour", StringType())
 _BUCKETS = ArrayType(_struct("bucket:int count:long"))
 
@@ -64,11 +67,9 @@ _PATH = StructType(
         *_table(
             "family:string app:string message:long label:string sender:string target:string "
             "born:long stored:long ready:long lent:long delivered:long ended:long receivers:long "
-            "share:double open:bool suspect:bool vain:bool cancelled:bool plain:bool "
+            "share:double open:bool suspect:bool vain:bool cancelled:bool "
             "first_at:long last_at:long"
         ),
-        # Who handed it to another node, and when; `went_to` of that hop says to which.
-        StructField("handings", ArrayType(_struct("node:string time:long"))),
         StructField("hops", ArrayType(HOP)),
     ]
 )
@@ -83,7 +84,7 @@ TABLES: Final[dict[str, StructType]] = {
     "events": StructType([_HOUR, *EVENT]),
     "clocks": _table("node:string window:long reference:string shift:long"),
     "paths": _PATH,
-    # Copies of those paths that must be looked at hop by hop, without a look at all others.
+    # Copies of those paths that the audit looks at, without a look at all others.
     "odd": _PATH,
     # What happened in queues: `window` is of the event, `hour` of the message.
     "flows": _table(
@@ -93,7 +94,9 @@ TABLES: Final[dict[str, StructType]] = {
     # What each process told of itself in an hour, the queues that it went on with, or removed.
     "lives": StructType(
         [
-            *_table("node:string boot:long began:long alive:long stopped:long missed:long"),
+            *_table(
+                "node:string boot:long began:long alive:long stopped:long gone:long missed:long"
+            ),
             StructField("recovered", ArrayType(_struct("app:string target:string at:long"))),
             StructField("removed", ArrayType(_struct("app:string target:string at:long"))),
         ]
@@ -132,6 +135,18 @@ TABLES: Final[dict[str, StructType]] = {
     ),
 }
 
+# Many rows as one, to be moved together.
+PACK = StructType(
+    [
+        *_struct("what:int born_hour:long piece:long rows:long note:string"),
+        StructField("data", BinaryType()),
+    ]
+)
+# What of `links` messages say.
+TRAVELS = _table(
+    "node:string peer:string window:long handed:long arrived:long delay_p50:double delay_p99:double"
+)
+
 assert set(_HOP_NAMES) < set(NAMES)
 
 
@@ -150,6 +165,7 @@ _ARROW: Final[dict[type[DataType], pa.DataType]] = {
     DoubleType: pa.float64(),
     StringType: pa.string(),
     BooleanType: pa.bool_(),
+    BinaryType: pa.binary(),
 }
 
 

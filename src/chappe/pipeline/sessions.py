@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from chappe.pipeline.hours import hour_of, window_of
 from chappe.pipeline.options import Options
-from chappe.pipeline.silver import hour_of, window_of
 from chappe.pipeline.sketch import bucket_of, percentiles
 
 _KEYS = ["hour", "app", "edge", "window"]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StringType, StructField, StructType
 
 from chappe.events.schema import COLUMNS, KINDS, VERSION
 from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS, TIME_MAX
-from chappe.pipeline.schema import EVENT, TABLES
+from chappe.pipeline.columns import Flags, Longs, flags, longs, present, whole
+from chappe.pipeline.hours import HOUR_US, hour_name, hour_of
+from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
 
-MINUTE_US = 60_000_000
-HOUR_US = 60 * MINUTE_US
 # Kinds that are of a message when they have an id; all others are of none.
 QUEUE_KINDS = (
     "stored",
@@ -41,6 +46,12 @@ _NUMBERS = ("n", "bytes", "round_trip")
 _SHARE_MIN = 1e-9
 # A smaller number at a label's end was no clock's.
 _NUMBER_MIN = 1 << 42
+_NUMBER = r"^-?[0-9]{1,18}$"
+CHECKED: Final = StructType(
+    [*EVENT, StructField("problem", StringType()), StructField("hour", StringType())]
+)
+
+BAD_ROW: Final = StructType([*EVENT, *(StructField(n, StringType()) for n in ("problem", "file"))])
 
 
 class Closed(NamedTuple):
@@ -57,137 +68,158 @@ class Closed(NamedTuple):
 NOTHING_CLOSED = Closed()
 
 
-def checked(rows: DataFrame, closed: Closed = NOTHING_CLOSED) -> DataFrame:
-    """Rows with `problem`, null where there is none, and `hour`."""
-    return rows.withColumn("problem", _problem(closed)).withColumn("hour", hour_of(born_us()))
+class Check:
+    """What is known of rows, as arrays."""
+
+    def __init__(self, rows: pa.Table, closed: Closed = NOTHING_CLOSED) -> None:
+        self._columns = {name: whole(rows[name]) for name in EVENT.names}
+        self._closed = closed
+        message, label = self._columns["message"], self._columns["label"]
+        has_id = present(message) | present(label)
+        # Whether a row belongs to a message or a request.
+        self.belongs: Flags = self._of(*MESSAGE_KINDS) & has_id
+        self.born: Longs = self._born()
+
+    def problems(self) -> pa.Array:
+        """The first thing that is wrong with each row, or null."""
+        rules = self._rules()
+        found = np.full(len(self.born), -1, np.int16)
+        for n, (wrong, _reason) in enumerate(rules):
+            if wrong.any():
+                found[wrong & (found < 0)] = n
+        if found.max(initial=-1) < 0:
+            return pa.nulls(len(found), pa.string())
+        reasons = pa.array([reason for _wrong, reason in rules])
+        return reasons.take(pa.array(found, mask=found < 0))
+
+    def _of(self, *kinds: str) -> Flags:
+        return flags(pc.is_in(self._columns["kind"], value_set=pa.array(kinds)))
+
+    def _born(self) -> Longs:
+        """When what a row belongs to began: a message or a request with its id, else when it was
+        told to have begun."""
+        message, at = self._columns["message"], longs(self._columns["at"], 0)
+        of_id = _given_us(longs(message, 0))
+        named = np.flatnonzero(self.belongs & ~present(message))
+        born = np.where(self.belongs & present(message), of_id, at)
+        if len(named):
+            born[named] = self._asked(named, at)
+        return born
+
+    def _asked(self, rows: Longs, at: Longs) -> Longs:
+        """Several nodes tell of a request, each of another time: what they share is its label,
+        which ends with a number that was given like a message's."""
+        taken = pa.array(rows)
+        came = longs(self._columns["came"].take(taken), 0)
+        told = np.where(present(self._columns["came"].take(taken)), came, at[rows])
+        label = self._columns["label"].take(taken)
+        parts = pc.split_pattern(label, ".", max_splits=1, reverse=True)
+        ends = np.cumsum(longs(pc.list_value_length(parts))) - 1
+        last = pc.list_flatten(parts).take(pa.array(ends))
+        number = pc.if_else(pc.match_substring_regex(last, _NUMBER), last, "0").cast(pa.int64())
+        given = longs(number)
+        return np.where(given >= _NUMBER_MIN, _given_us(given), told)
+
+    def _rules(self) -> list[tuple[Flags, str]]:
+        columns = self._columns
+
+        def missing(name: str) -> Flags:
+            return ~present(columns[name])
+
+        def outside(name: str, least: float, most: float) -> Flags:
+            column = columns[name]
+            return flags(pc.or_(pc.less(column, least), pc.greater(column, most)))
+
+        at, version = longs(columns["at"], _AT_MIN), longs(columns["v"], 1)
+        # A row of a later version is read as far as it is known: columns are only ever added.
+        rules: list[tuple[Flags, str]] = [
+            (missing(column.name), f"{column.name}: missing")
+            for column in COLUMNS
+            if column.required
+        ]
+        rules += [
+            (version < 1, "v: not a version"),
+            ((version <= VERSION) & ~self._of(*KINDS), "kind: unknown"),
+            (at < _AT_MIN, "at: before any id was given"),
+            (at > _AT_MAX, "at: beyond all ids"),
+            (longs(columns["message"], 1) <= 0, "message: not an id"),
+            *((outside(name, 0, _AT_MAX), f"{name}: {_NO_TIME}") for name in _TIMES),
+            ((self.born < _AT_MIN) | (self.born > _AT_MAX), f"message: {_NO_TIME}"),
+            *((outside(name, 0, _MANY), f"{name}: not a number of them") for name in _NUMBERS),
+            (outside("ahead", -_AT_MAX, _AT_MAX), f"ahead: {_NO_TIME}"),
+            (
+                outside("share", _SHARE_MIN, 1.0) | flags(pc.is_nan(columns["share"])),
+                "share: not above 0 up to 1",
+            ),
+            (self._of(*_WITH_ID) & missing("message"), "message: missing"),
+            (self._of("asked", "answered") & missing("label"), "label: missing"),
+            (self._of("lent", "acked") & missing("group_name"), "group_name: missing"),
+            (self._of("link", "link_up", "link_down") & missing("peer"), "peer: missing"),
+            *self._late(),
+        ]
+        return rules
+
+    def _late(self) -> Iterator[tuple[Flags, str]]:
+        at_before, born_before = self._closed
+        if at_before:
+            late = longs(self._columns["at"]) < at_before
+            yield late, f"late: before {_time(at_before)}"
+        if born_before:
+            reason = f"late: of an hour before {_time(born_before)}, which is forgotten"
+            yield self.born < born_before, reason
 
 
-def of_messages(rows: DataFrame, closed: Closed = NOTHING_CLOSED) -> DataFrame:
-    """The good rows that belong to a message or a request."""
-    return rows.where(sound(closed) & belongs())
-
-
-def of_nobody(rows: DataFrame) -> DataFrame:
-    """The good rows that belong to none, each once."""
-    good = rows.where(fn.col("problem").isNull() & ~belongs())
-    return good.select("hour", *EVENT.names)
-
-
-def once(rows: DataFrame) -> DataFrame:
-    """Each event once, however often it was written down."""
-    return rows.dropDuplicates(["hour", "node", "boot", "serial"])
-
-
-def quarantined(rows: DataFrame) -> DataFrame:
-    """The rows that make no sense, as JSON, by the hour in which they were told if that is one."""
-    bad = rows.where(fn.col("problem").isNotNull())
-    row = fn.to_json(fn.struct(*EVENT.names)).alias("row")
-    told = fn.when(sensible(fn.col("at")), hour_of(fn.col("at")))
-    hour = fn.coalesce(told, fn.lit("none")).alias("hour")
-    return bad.select(hour, "problem", "file", row).select(*TABLES["quarantine"].names)
-
-
-def belongs() -> Column:
-    """Whether a row belongs to a message or a request."""
-    has_id = fn.col("message").isNotNull() | fn.col("label").isNotNull()
-    return fn.col("kind").isin(*MESSAGE_KINDS) & has_id
-
-
-def born_us() -> Column:
-    """When what a row belongs to began: a message or a request with its id, else when it was told
-    to have begun."""
-    # Several nodes tell of a request, each of another time: what they share is its label, which
-    # ends with a number that was given like a message's.
-    number = fn.substring_index("label", ".", -1).try_cast("long")
-    of_label = fn.when(number >= _NUMBER_MIN, _given_us(number))
-    asked = fn.coalesce(of_label, "came", "at")
-    alone = fn.when(fn.col("label").isNotNull() & belongs(), asked).otherwise(fn.col("at"))
-    of_id = _given_us(fn.col("message"))
-    return fn.when(fn.col("message").isNotNull() & belongs(), of_id).otherwise(alone)
-
-
-def _given_us(id: Column) -> Column:
-    """When an id was given."""
-    return (fn.shiftright(id, NODE_BITS + SEQUENCE_BITS) + EPOCH_MS) * 1000
-
-
-def sensible(us: Column) -> Column:
-    """Whether a time is one that ids are given at."""
-    return us.between(_AT_MIN, _AT_MAX)
-
-
-def hour_of(us: Column) -> Column:
-    """The hour of a time, as tables are split by it."""
-    # By the number and not by the session's time zone: hours are UTC whoever reads.
-    day = fn.date_add(fn.lit("1970-01-01").cast("date"), fn.floor(us / (24 * HOUR_US)).cast("int"))
-    hour = fn.floor(us / HOUR_US) % 24
-    return fn.concat(day.cast("string"), fn.lit("T"), fn.lpad(hour.cast("string"), 2, "0"))
-
-
-def window_of(us: Column, size_us: int = MINUTE_US) -> Column:
-    """The begin of a time's minute, or of its window of another size."""
-    return (us - fn.pmod(us, fn.lit(size_us))).cast("long")
-
-
-def _late(closed: Closed) -> list[tuple[Column, str]]:
-    rules = []
-    if closed.at_before:
-        rules.append((fn.col("at") < closed.at_before, f"late: before {_time(closed.at_before)}"))
-    if closed.born_before:
-        reason = f"late: of an hour before {_time(closed.born_before)}, which is forgotten"
-        rules.append((born_us() < closed.born_before, reason))
-    return rules
+def _given_us(ids: Longs) -> Longs:
+    """When ids were given."""
+    return ((ids >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS) * 1000
 
 
 def _time(us: int) -> str:
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def sound(closed: Closed = NOTHING_CLOSED) -> Column:
-    """Whether nothing is wrong with a row; what it is, `problem` says of those few that are not."""
-    wrong = (fn.coalesce(condition, fn.lit(False)) for condition, _reason in _rules(closed))
-    return ~functools.reduce(lambda one, other: one | other, wrong)
+def checked(rows: DataFrame, closed: Closed = NOTHING_CLOSED) -> DataFrame:
+    """Rows with `problem`, null where there is none, and `hour`."""
+    check = functools.partial(_checked, closed=closed)
+    return rows.select(*EVENT.names).mapInArrow(check, CHECKED)
 
 
-def _problem(closed: Closed) -> Column:
-    """The first thing that is wrong with a row."""
-    rules = _rules(closed)
-    first = functools.reduce(
-        lambda before, rule: before.when(rule[0], rule[1]),
-        rules[1:],
-        fn.when(rules[0][0], rules[0][1]),
-    )
-    return first.otherwise(fn.lit(None))
+def _checked(batches: Iterable[pa.RecordBatch], closed: Closed) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = pa.Table.from_batches([batch]).cast(arrow_schema(EVENT))
+        check = Check(rows, closed)
+        hours = [_hour(us) for us in check.born.tolist()]
+        rows = rows.append_column("problem", check.problems())
+        yield from rows.append_column("hour", pa.array(hours, pa.string())).to_batches()
 
 
-def _rules(closed: Closed) -> list[tuple[Column, str]]:
-    # A row of a later version is read as far as it is known: columns are only ever added.
-    rules: list[tuple[Column, str]] = [
-        (fn.col(column.name).isNull(), f"{column.name}: missing")
-        for column in COLUMNS
-        if column.required
-    ]
-    rules += [
-        (fn.col("v") < 1, "v: not a version"),
-        ((fn.col("v") <= VERSION) & ~fn.col("kind").isin(*KINDS), "kind: unknown"),
-        (fn.col("at") < _AT_MIN, "at: before any id was given"),
-        (fn.col("at") > _AT_MAX, "at: beyond all ids"),
-        (fn.col("message") <= 0, "message: not an id"),
-        *((~fn.col(name).between(0, _AT_MAX), f"{name}: {_NO_TIME}") for name in _TIMES),
-        (~sensible(born_us()), f"message: {_NO_TIME}"),
-        *((~fn.col(name).between(0, _MANY), f"{name}: not a number of them") for name in _NUMBERS),
-        (~fn.col("ahead").between(-_AT_MAX, _AT_MAX), f"ahead: {_NO_TIME}"),
-        (~fn.col("share").between(_SHARE_MIN, 1.0), "share: not above 0 up to 1"),
-        (fn.col("kind").isin(*_WITH_ID) & fn.col("message").isNull(), "message: missing"),
-        (fn.col("kind").isin("asked", "answered") & fn.col("label").isNull(), "label: missing"),
-        (
-            fn.col("kind").isin("lent", "acked") & fn.col("group_name").isNull(),
-            "group_name: missing",
-        ),
-        (
-            fn.col("kind").isin("link", "link_up", "link_down") & fn.col("peer").isNull(),
-            "peer: missing",
-        ),
-        *_late(closed),
-    ]
-    return rules
+def _hour(us: int) -> str | None:
+    return hour_name(us) if _AT_MIN <= us <= _AT_MAX else None
+
+
+def once(rows: pa.Table) -> pa.Table:
+    """Each event once, however often it was written down, in the order of kinds and times."""
+    order = [("kind", "ascending"), ("at", "ascending")]
+    rows = rows.sort_by([*order, *((name, "ascending") for name in ("node", "boot", "serial"))])
+    if rows.num_rows < 2:
+        return rows
+    new = np.zeros(rows.num_rows, dtype=np.bool_)
+    new[0] = True
+    for name in ("node", "boot", "serial"):
+        codes = longs(whole(rows[name]).dictionary_encode().indices)
+        new[1:] |= codes[1:] != codes[:-1]
+    return rows if new.all() else rows.filter(pa.array(new))
+
+
+def quarantined(rows: DataFrame) -> DataFrame:
+    """Rows that make no sense, as JSON, by the hour in which they were told if that is one."""
+    row = fn.to_json(fn.struct(*EVENT.names)).alias("row")
+    told = fn.when(fn.col("at").between(_AT_MIN, _AT_MAX), hour_of(fn.col("at")))
+    hour = fn.coalesce(told, fn.lit("none")).alias("hour")
+    return rows.select(hour, "problem", "file", row).select(*TABLES["quarantine"].names)
+
+
+def birth_hours(born: Longs) -> Longs:
+    """The numbers of hours; 0 of times that make no sense."""
+    sensible = (born >= _AT_MIN) & (born <= _AT_MAX)
+    return np.where(sensible, born // HOUR_US, 0)

@@ -7,10 +7,19 @@ were wrong by a third for the last per mille.)
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
+from pyspark.sql.types import DoubleType, StructField, StructType
+
+from chappe.pipeline.columns import Longs, changes, longs, present, whole
 
 WIDTH = math.log(1.02)
 # A time is wrong by no more than this share of it.
@@ -29,42 +38,79 @@ def bucket_of(us: Column) -> Column:
     return fn.when(us.isNotNull(), bucket)
 
 
-def counted(rows: DataFrame, keys: list[str]) -> DataFrame:
-    """Rows of `us` and `share` as counts of the same keys and bucket."""
-    return (
-        rows.withColumn("bucket", bucket_of(fn.col("us")))
-        .groupBy(*keys, "bucket")
-        .agg(
-            fn.count("*").alias("count"),
-            fn.sum(1 / fn.col("share")).alias("scaled"),
-            fn.max("us").alias("max"),
+def buckets_of(us: Longs) -> npt.NDArray[np.int32]:
+    """The same for many times at once; of NONE, some bucket."""
+    return np.floor(np.log(np.maximum(us, 1)) / WIDTH + 0.5).astype(np.int32)
+
+
+def gathered(
+    counts: pa.Table, keys: Sequence[str], sums: Sequence[str] = (), largest: Sequence[str] = ()
+) -> pa.Table:
+    """Counts of buckets, those of the same keys in one row: `buckets` in order, `count` and the
+    sums of all, and the largest. Where the bucket is null, there are only sums."""
+    added = (
+        counts.group_by([*keys, "bucket"], use_threads=False)
+        .aggregate(
+            [
+                *((name, "sum") for name in ("count", *sums)),
+                *((name, "max") for name in largest),
+            ]
         )
+        .rename_columns([*keys, "bucket", "count", *sums, *largest])
+        .sort_by([(name, "ascending") for name in (*keys, "bucket")])
     )
+    columns = {name: whole(added[name]) for name in added.column_names}
+    words = [longs(columns[key].dictionary_encode().indices, -1) for key in keys]
+    starts = np.flatnonzero(changes(*words))
+    made = {key: columns[key].take(pa.array(starts)) for key in keys}
+    made["buckets"] = _listed(columns["bucket"], columns["count"], starts)
+    for name in ("count", *sums, *largest):
+        values = columns[name].to_numpy(zero_copy_only=False)
+        reduce = np.maximum if name in largest else np.add
+        made[name] = pa.array(reduce.reduceat(values, starts) if len(starts) else values)
+    return pa.table(made)
 
 
-def gathered(counts: DataFrame, keys: list[str]) -> DataFrame:
-    """Rows of `bucket`, `count`, `scaled` and `max`, once for each key and bucket, in one row for
-    each key: `buckets` in order, `count`, `scaled` and `max` of all."""
-    return counts.groupBy(*keys).agg(
-        fn.sort_array(fn.collect_list(fn.struct("bucket", "count"))).alias("buckets"),
-        fn.sum("count").alias("count"),
-        fn.sum("scaled").alias("scaled"),
-        fn.max("max").alias("max"),
+def _listed(bucket: pa.Array, count: pa.Array, starts: Longs) -> pa.Array:
+    """Buckets with counts, as lists that begin at some places."""
+    known = present(bucket)
+    before = np.append(0, np.cumsum(known))
+    offsets = np.append(before[starts], before[-1]).astype(np.int32)
+    wanted = pa.array(known)
+    struct = pa.StructArray.from_arrays(
+        [bucket.filter(wanted).cast(pa.int32()), count.filter(wanted).cast(pa.int64())],
+        names=["bucket", "count"],
     )
+    return pa.ListArray.from_arrays(pa.array(offsets), struct)
 
 
-def percentiles(gathered: DataFrame, **shares: float) -> DataFrame:
-    """What was gathered, with the time that each share of all was within."""
-    # One walk over the buckets for all shares: a share is null before the bucket that it is in.
-    start = "".join(f", '{name}', cast(null as int)" for name in shares)
-    onward = "".join(
-        f", '{name}', coalesce(s.{name}, if(s.upto + b.count >= ceil({share}D * count), "
-        "b.bucket, null))"
-        for name, share in shares.items()
-    )
-    walked = fn.expr(
-        f"aggregate(buckets, named_struct('upto', 0L{start}), "
-        f"(s, b) -> named_struct('upto', s.upto + b.count{onward}))"
-    )
-    times = {name: fn.exp(fn.col(f"walked.{name}") * fn.lit(WIDTH)) for name in shares}
-    return gathered.withColumn("walked", walked).withColumns(times).drop("walked")
+def percentiles_of(rows: pa.Table, shares: Mapping[str, float]) -> pa.Table:
+    """Rows with `buckets`, and the time that each share of their counts was within."""
+    buckets = whole(rows["buckets"])
+    flat = pc.list_flatten(buckets)
+    sizes = longs(pc.list_value_length(buckets), 0)
+    bucket, count = (longs(pc.struct_field(flat, name), 0) for name in ("bucket", "count"))
+    upto = np.append(0, np.cumsum(count))
+    ends = np.cumsum(sizes)
+    before, total = upto[ends - sizes], upto[ends] - upto[ends - sizes]
+    known = total > 0
+    for name, share in shares.items():
+        wanted = before + np.ceil(share * total).astype(np.int64)
+        place = np.searchsorted(upto, wanted[known]) - 1
+        times = np.zeros(len(sizes))
+        times[known] = np.exp(bucket[place] * WIDTH)
+        rows = rows.append_column(name, pa.array(times, mask=~known))
+    return rows
+
+
+def percentiles(frame: DataFrame, **shares: float) -> DataFrame:
+    """The same of a DataFrame."""
+    schema = StructType([*frame.schema, *(StructField(name, DoubleType()) for name in shares)])
+    return frame.mapInArrow(functools.partial(_percentiles, shares=shares), schema)
+
+
+def _percentiles(
+    batches: Iterable[pa.RecordBatch], shares: Mapping[str, float]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from percentiles_of(pa.Table.from_batches([batch]), shares).to_batches()

@@ -1,8 +1,9 @@
 """Tables: Parquet that Spark writes, made visible by one commit of Delta that needs no JVM.
 
-A run writes a table's files below `run=N/hour=H/`; until its commit nobody sees them, and a run
-that is done again writes them anew. The commit replaces whole hours, and carries the run's number:
-that is how a run that is done again knows which tables have it already.
+A run writes a table's files below `run=N/of=.../hour=H/`: rows that Spark writes, or parts that its
+tasks do. Until its commit nobody sees them, and a run that is done again writes them anew. The
+commit replaces whole hours, and carries the run's number: that is how a run that is done again
+knows which tables have it already.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ class Table:
 
         Returns how many rows there were.
         """
-        place = self._root / f"run={run}"
+        place = self._root / f"run={run}" / "of=rows"
         frame.select(*self.schema.names).write.mode("overwrite").partitionBy("hour").parquet(
             str(place)
         )
-        return self._commit(place, run, replacing)
+        return self.commit(run, replacing)
 
     def put(self, rows: pa.Table, run: int, replacing: Iterable[str] | None) -> int:
         """The same for what is here already."""
-        place = self._root / f"run={run}"
+        place = self._root / f"run={run}" / "of=rows"
         shutil.rmtree(place, ignore_errors=True)
         rows = rows.cast(arrow_schema(self.schema))
         for hour in sorted(rows["hour"].unique().to_pylist()):
             (place / f"hour={hour}").mkdir(parents=True)
             part = rows.filter(pa.compute.equal(rows["hour"], hour)).drop_columns("hour")
             pq.write_table(part, place / f"hour={hour}" / "part-0.parquet")
-        return self._commit(place, run, replacing)
+        return self.commit(run, replacing)
 
     def frame(self, spark: SparkSession, hours: Iterable[str] | None = None) -> DataFrame:
         """What the table has of these hours, or all."""
@@ -126,7 +127,7 @@ class Table:
 
     def _merge(self, hour: str, files: list[Path], now_ms: int) -> None:
         delta = DeltaTable(self._root)
-        place = self._root / f"run={self.run()}" / f"hour={hour}"
+        place = self._root / f"run={self.run()}" / "of=whole" / f"hour={hour}"
         place.mkdir(parents=True, exist_ok=True)
         whole = place / f"whole-{delta.version()}.parquet"
         schema = arrow_schema(self.schema)
@@ -157,12 +158,17 @@ class Table:
     def _delta(self) -> DeltaTable | None:
         return DeltaTable(self._root) if DeltaTable.is_deltatable(str(self._root)) else None
 
-    def _commit(self, place: Path, run: int, replacing: Iterable[str] | None) -> int:
+    def commit(self, run: int, replacing: Iterable[str] | None) -> int:
+        """Make visible what was written of a run, in place of these hours; None: besides them.
+
+        Returns how many rows there were.
+        """
+        place = self._root / f"run={run}"
         schema = arrow_schema(self.schema)
         delta = self._delta() or DeltaTable.create(
             self._root, schema=schema, mode="ignore", partition_by="hour", name=self.name
         )
-        files = sorted(place.glob("hour=*/*.parquet"))
+        files = sorted(place.glob("of=*/hour=*/*.parquet"))
         counted = [_action(self._root, file, self.schema) for file in files]
         hours = None if replacing is None else sorted(replacing)
         delta.create_write_transaction(

@@ -8,8 +8,24 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
-from chappe.pipeline.paths import IN_VAIN
-
+# Handing from node to node, as `a>b`: those that were told by who handed, and by who got it. A
+# node that tells that it dropped a message got it.
+HANDED = (
+    "flatten(transform(filter(hops, h -> size(h.went_to) > 0), "
+    "h -> transform(h.went_to, p -> h.node || '>' || p)))"
+)
+ARRIVED = "transform(filter(hops, h -> h.came_from is not null), h -> h.came_from || '>' || h.node)"
+DROPPED_AT = "transform(filter(hops, h -> h.kind = 'dropped'), h -> h.node)"
+MISSING = (
+    f"filter(array_except({HANDED}, {ARRIVED}), "
+    f"p -> not array_contains({DROPPED_AT}, element_at(split(p, '>'), 2)))"
+)
+UNTOLD = f"array_except({ARRIVED}, {HANDED})"
+# Of a hop `h` at which it was dropped: somebody wanted it, and no other node gave it to them.
+IN_VAIN = (
+    "coalesce(h.reason, '') != 'nobody' "
+    "and not exists(hops, o -> o.kind = 'sent' and o.n > 0 and o.target = h.target)"
+)
 # When a dead letter was sent once more.
 REPLAYED = "transform(filter(hops, r -> r.kind = 'replayed'), r -> r.at + r.shift)"
 _PLACED = "struct('{verdict}' as verdict, {reason} as reason, h.node as node, h.at + h.shift as at)"

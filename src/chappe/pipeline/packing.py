@@ -1,0 +1,91 @@
+"""Packs: many rows as one, so that Spark moves, sorts and keeps few large ones.
+
+A pack is rows of one hour and one piece of it, as Arrow writes them to a stream. All of a message
+is in one piece, of however many packs.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from chappe.pipeline.columns import Longs, changes, longs, present, whole
+from chappe.pipeline.schema import PACK, arrow_schema
+
+# What packs are of.
+MESSAGES, EVENTS, BAD, SUMS = range(4)
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_SCHEMA = arrow_schema(PACK)
+
+
+class Pack(NamedTuple):
+    """Rows that belong together; `notes` is whatever their maker says of them."""
+
+    what: int
+    born_hour: int
+    piece: int
+    rows: pa.Table
+    note: str | None = None
+
+    def batch(self) -> pa.RecordBatch:
+        """As a row of a DataFrame."""
+        row = [self.what, self.born_hour, self.piece, self.rows.num_rows, self.note]
+        arrays = [pa.array([one], f.type) for one, f in zip(row, _SCHEMA, strict=False)]
+        data = pa.array([_written(self.rows)], pa.binary())
+        return pa.RecordBatch.from_arrays([*arrays, data], schema=_SCHEMA)
+
+
+def opened(packs: DataFrame, schema: StructType) -> DataFrame:
+    """The rows of packs."""
+    return packs.select("data").mapInArrow(functools.partial(_open, schema=schema), schema)
+
+
+def _open(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+    wanted = arrow_schema(schema)
+    for batch in batches:
+        for data in batch.column("data"):
+            yield from read(data).select(wanted.names).cast(wanted).to_batches()
+
+
+def read(data: pa.Scalar) -> pa.Table:
+    """The rows of one pack."""
+    with pa.ipc.open_stream(data.as_buffer()) as stream:
+        return stream.read_all()
+
+
+def _written(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
+        stream.write_table(rows)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def runs(keys: Sequence[Longs]) -> Iterator[tuple[Longs, list[int]]]:
+    """The rows of each combination of keys, and what that is."""
+    order = np.lexsort(keys[::-1])
+    starts = np.flatnonzero(changes(*(key[order] for key in keys)))
+    for rows in np.split(order, starts[1:]):
+        if len(rows):
+            yield rows, [int(key[rows[0]]) for key in keys]
+
+
+def pieces_of(rows: Mapping[str, Any], pieces: int) -> Longs:
+    """The piece that each row is in, by its message or its label."""
+    message, label = whole(rows["message"]), whole(rows["label"])
+    piece = longs(message, 0) % pieces
+    named = np.flatnonzero(present(label))
+    if pieces > 1 and len(named):
+        piece[named] = _hashed(label.take(pa.array(named))) % pieces
+    return piece
+
+
+def _hashed(words: pa.Array) -> Longs:
+    """A number for each word, the same wherever it is counted."""
+    return np.array([zlib.crc32(word.encode()) for word in words.to_pylist()], np.int64)

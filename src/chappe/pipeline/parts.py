@@ -1,0 +1,60 @@
+"""Parts: files of tables that tasks write themselves; nobody sees them until their table's commit.
+
+A task that is done again writes the same file anew, as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chappe.pipeline.schema import TABLES, arrow_schema
+
+# So many rows are skipped, or read, together.
+_GROUP = 100_000
+
+
+def parts_of(tables: Path, name: str, run: int) -> Path:
+    """Where a table's parts of a run are."""
+    return (tables / name).resolve() / f"run={run}" / "of=parts"
+
+
+def clear_parts(tables: Path, name: str, run: int) -> None:
+    """Begin anew."""
+    shutil.rmtree(parts_of(tables, name, run), ignore_errors=True)
+
+
+def write_part(tables: Path, name: str, run: int, hour: str, piece: int, rows: pa.Table) -> None:
+    """Write the rows of an hour's piece."""
+    if not rows.num_rows:
+        return
+    schema = arrow_schema(TABLES[name])
+    schema = schema.remove(schema.get_field_index("hour"))
+    words = [field.name for field in schema if pa.types.is_string(field.type)]
+    folder = parts_of(tables, name, run) / f"hour={hour}"
+    folder.mkdir(parents=True, exist_ok=True)
+    whole, begun = folder / f"part-{piece}.parquet", folder / f".part-{piece}-{os.getpid()}"
+    pq.write_table(
+        rows.select(schema.names).cast(schema),
+        begun,
+        row_group_size=_GROUP,
+        use_dictionary=[*words, *_nested_words(schema)],
+    )
+    begun.replace(whole)
+
+
+def _nested_words(schema: pa.Schema) -> list[str]:
+    """The paths of words in lists of structs, as Parquet calls them."""
+    found = []
+    for field in schema:
+        if pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+            for inner in field.type.value_type:
+                if pa.types.is_string(inner.type):
+                    found.append(f"{field.name}.list.element.{inner.name}")
+                elif pa.types.is_list(inner.type):
+                    found.append(f"{field.name}.list.element.{inner.name}.list.element")
+    return found

@@ -1,0 +1,238 @@
+"""Trails: the hops of many messages, message by message, each in order of time.
+
+All hops are one set of columns; which message a hop is of follows from where each message begins.
+So what is to be known of messages is found for all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chappe.pipeline.columns import NONE, Flags, Longs, equal, flags, longs, present, ranks
+from chappe.pipeline.silver import MESSAGE_KINDS
+
+BITS: Final = {kind: 1 << n for n, kind in enumerate(MESSAGE_KINDS)}
+
+
+def bits_of(*kinds: str) -> int:
+    return sum(BITS[kind] for kind in kinds)
+
+
+class Trails:
+    """Hops by column, and where each message begins."""
+
+    def __init__(self, columns: Mapping[str, pa.Array], starts: Longs) -> None:
+        self._columns = columns
+        self.starts = starts
+        self.size = len(columns["at"])
+        counts = np.diff(starts, append=self.size)
+        # Which message each hop is of.
+        self.of: Longs = np.repeat(np.arange(len(starts), dtype=np.int64), counts)
+
+    # Of hops.
+
+    @cached_property
+    def kind(self) -> Longs:
+        """Each kind is a bit."""
+        encoded = self._columns["kind"].dictionary_encode()
+        table = np.array([BITS.get(name, 0) for name in encoded.dictionary.to_pylist()], np.int64)
+        return table[longs(encoded.indices)]
+
+    @cached_property
+    def shift(self) -> Longs:
+        return longs(self._columns["shift"], 0)
+
+    @cached_property
+    def at(self) -> Longs:
+        return longs(self._columns["at"])
+
+    @cached_property
+    def time(self) -> Longs:
+        """By the clock of all."""
+        return self.at + self.shift
+
+    @cached_property
+    def came(self) -> Longs:
+        """When it came to the node, by that node's clock, or NONE."""
+        return longs(self._columns["came"])
+
+    @cached_property
+    def due(self) -> Longs:
+        return longs(self._columns["due"])
+
+    @cached_property
+    def n(self) -> Longs:
+        return longs(self._columns["n"], 0)
+
+    @cached_property
+    def attempt(self) -> Longs:
+        return longs(self._columns["attempt"], 1)
+
+    @cached_property
+    def target(self) -> Longs:
+        """As a number, which means something only beside others of these trails; so are groups."""
+        return ranks(self._columns["target"])[0][0]
+
+    @cached_property
+    def group(self) -> Longs:
+        return ranks(self._columns["group_name"])[0][0]
+
+    @cached_property
+    def well(self) -> Flags:
+        """Where no reason is told."""
+        return ~present(self._columns["reason"])
+
+    @cached_property
+    def unwanted(self) -> Flags:
+        """Where it was dropped because nobody wanted it."""
+        return equal(self._columns["reason"], "nobody")
+
+    @cached_property
+    def recovered(self) -> Flags:
+        """Where a broker tells after a start what it may have told before."""
+        return equal(self._columns["reason"], "recovered")
+
+    @cached_property
+    def _nodes(self) -> tuple[list[Longs], list[str]]:
+        peers = pc.list_flatten(self._columns["went_to"])
+        return ranks(self._columns["node"], self._columns["came_from"], peers)
+
+    @property
+    def nodes(self) -> list[str]:
+        """What the numbers of nodes stand for."""
+        return self._nodes[1]
+
+    @property
+    def node(self) -> Longs:
+        return self._nodes[0][0]
+
+    @property
+    def giver(self) -> Longs:
+        """The node that it came from, or -1."""
+        return self._nodes[0][1]
+
+    @property
+    def peers(self) -> Longs:
+        """The nodes that it went to, of all hops one after another; `handing` says of which."""
+        return self._nodes[0][2]
+
+    @cached_property
+    def went(self) -> Longs:
+        """To how many nodes it went."""
+        return longs(pc.list_value_length(self._columns["went_to"]), 0)
+
+    @cached_property
+    def handing(self) -> Longs:
+        """The hop of each of `peers`."""
+        return np.repeat(np.arange(self.size, dtype=np.int64), self.went)
+
+    def any_of(self, *kinds: str) -> Flags:
+        """Which hops are of these kinds."""
+        return (self.kind & bits_of(*kinds)) != 0
+
+    # From node to node.
+
+    @cached_property
+    def handed(self) -> Longs:
+        """What was handed on, as a number: which message, from whom, to whom."""
+        return self._way(self.of[self.handing], self.node[self.handing], self.peers)
+
+    @cached_property
+    def arrived(self) -> Longs:
+        """The same of each hop, as who got it tells; -1 of those that came from no node."""
+        way = self._way(self.of, self.giver, self.node)
+        return np.where(self.giver >= 0, way, -1)
+
+    def _way(self, of: Longs, giver: Longs, taker: Longs) -> Longs:
+        count = max(1, len(self.nodes))
+        return (of * count + giver) * count + taker
+
+    @cached_property
+    def lost(self) -> Longs:
+        """Messages that were handed on, and did not come: who dropped one got it."""
+        gone = ~np.isin(self.handed, self.arrived)
+        of, taker = self.of[self.handing][gone], self.peers[gone]
+        dropped = self.any_of("dropped")
+        places = self.of[dropped] * len(self.nodes) + self.node[dropped]
+        return of[~np.isin(of * len(self.nodes) + taker, places)]
+
+    @cached_property
+    def untold(self) -> Longs:
+        """Messages that came from a node which does not tell that it handed them on."""
+        came = self.giver >= 0
+        return self.of[came][~np.isin(self.arrived[came], self.handed)]
+
+    def left(self) -> Longs:
+        """Of each hop, when the node that it came from first handed it there; NONE if unknown."""
+        order = np.lexsort((self.time[self.handing], self.handed))
+        ways, times = self.handed[order], self.time[self.handing][order]
+        found = np.full(self.size, NONE, np.int64)
+        if len(ways):
+            place = np.minimum(np.searchsorted(ways, self.arrived), len(ways) - 1)
+            known = ways[place] == self.arrived
+            found[known] = times[place[known]]
+        return found
+
+    # Of messages.
+
+    def first(self, values: Longs, where: Flags | None = None) -> Longs:
+        """The least value of each message, of hops that something is true of; else NONE."""
+        chosen = values if where is None else np.where(where, values, NONE)
+        return np.minimum.reduceat(chosen, self.starts)
+
+    def last(self, values: Longs, where: Flags | None = None) -> Longs:
+        """The largest; else NONE."""
+        chosen = values if where is None else np.where(where, values, -NONE)
+        found = np.maximum.reduceat(chosen, self.starts)
+        return np.where(found == -NONE, NONE, found)
+
+    def total(self, values: Longs, where: Flags) -> Longs:
+        return np.add.reduceat(np.where(where, values, 0), self.starts)
+
+    def kinds(self) -> Longs:
+        """All kinds of each message."""
+        return np.bitwise_or.reduceat(self.kind, self.starts)
+
+    def those(self, messages: Longs) -> Flags:
+        """Whether each message is among some."""
+        found = np.zeros(len(self.starts), dtype=np.bool_)
+        found[messages] = True
+        return found
+
+    def repeated(self, where: Flags, *words: Longs) -> Flags:
+        """Messages with two hops of the same words, among those that something is true of."""
+        rows = np.flatnonzero(where)
+        if len(rows) < 2:
+            return self.those(rows[:0])
+        parts = [self.of[rows], *(word[rows] for word in words)]
+        order = np.lexsort(parts[::-1])
+        same = np.logical_and.reduce([part[order][1:] == part[order][:-1] for part in parts])
+        return self.those(parts[0][order][1:][same])
+
+    def first_word(self, name: str) -> pa.Array:
+        """The first of each message's hops that is told of a column."""
+        column = self._columns[name]
+        hops = np.arange(self.size, dtype=np.int64)
+        place = self.first(hops, present(column)) if column.null_count else self.starts
+        return column.take(pa.array(place, mask=place >= NONE))
+
+    def latest(self, where: Flags) -> Longs:
+        """For each hop, the last one of its message up to it that something is true of, or -1."""
+        marked = np.where(where, np.arange(self.size, dtype=np.int64), -1)
+        found = np.maximum.accumulate(marked)
+        return np.where(found >= self.starts[self.of], found, -1)
+
+    def flagged(self, name: str) -> Flags:
+        return flags(self._columns[name])
+
+
+def done_with(trails: Trails) -> Flags:
+    """Hops with which a group is done; one that does not want it is done with it, too."""
+    passed = trails.any_of("dropped") & trails.unwanted & (trails.group >= 0)
+    return trails.any_of("acked", "died") | passed
