@@ -21,8 +21,8 @@ from chappe.pipeline.schema import EVENT, arrow_schema
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
-# 2026-11-16T00:00:00Z
-DAY = 1_794_787_200 * SECOND
+# 2026-03-16T00:00:00Z
+DAY = 1_773_619_200 * SECOND
 SCHEMA = arrow_schema(EVENT)
 
 Rows = dict[str, Any]

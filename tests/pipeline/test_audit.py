@@ -14,7 +14,7 @@ from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = Options()
-H0 = "2026-11-16T00"
+H0 = "2026-03-16T00"
 # When all but those that are dead are alive, and when one died that is back since.
 NOW, DIED, BACK = DAY + 2 * HOUR, DAY + HOUR, DAY + HOUR + MINUTE
 Row = dict[str, Any]

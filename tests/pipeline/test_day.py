@@ -30,14 +30,9 @@ from statistics import median
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as fn
 
-from chappe.pipeline.links import travels
-from chappe.pipeline.queues import flows
 from chappe.pipeline.sketch import ERROR, time_of
-from chappe.pipeline.steps import steps
-from chappe.pipeline.table import Table, read
+from chappe.pipeline.table import read
 from tests.pipeline.day import Day
 from tests.pipeline.traffic import DAY, HOUR, hour
 
@@ -190,15 +185,3 @@ def test_a_path_has_every_hop_once_and_by_one_clock(tables: Path, day: Day):
     clocks = {(hop["node"], -hop["shift"]) for hop in hops}
     ahead = {("n1", 0), ("n2", 3_000_000), ("n2", 3_500_000), ("n2", 5_000_000)}
     assert clocks == ahead | {("n3", -2_000_000), ("n3", -700_000)}
-
-
-def test_what_is_found_quickly_is_what_a_look_at_every_hop_finds(spark: SparkSession, tables: Path):
-    """Most paths are plain, and few columns of theirs are read: the others would say the same."""
-    paths, odd = (Table(tables, name).frame(spark) for name in ("paths", "odd"))
-    thorough = paths.withColumn("plain", fn.lit(False))
-    assert paths.where("plain").count() > odd.count() > 0
-    for transform in (steps, flows, travels):
-        quick, slow = transform(paths, odd), transform(thorough, thorough)
-        names = sorted(quick.columns)
-        found = [sorted(map(repr, one.select(*names).collect())) for one in (quick, slow)]
-        assert found[0] == found[1], transform

@@ -16,7 +16,7 @@ from tests.pipeline.traffic import DAY, SECOND, Node, World, save
 
 pytestmark = pytest.mark.spark
 
-HOUR = "date=2026-11-16/hour=00"
+HOUR = "date=2026-03-16/hour=00"
 
 
 def told(folder: Path) -> None:

@@ -21,7 +21,7 @@ from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = Options()
-H0 = "2026-11-16T00"
+H0 = "2026-03-16T00"
 
 
 def table(spark: SparkSession, name: str, *rows: dict[str, Any]) -> DataFrame:
@@ -72,11 +72,11 @@ def test_rows_have_their_birth_hour(spark: SparkSession):
     here.tell("n1", DAY + 3 * HOUR, "session_opened", app="a", target="user/u", edge="tcp")
     found = rows(events(spark, here.rows), "kind", "hour")
     assert found == [
-        ("answered", "2026-11-16T01"),
-        ("asked", "2026-11-16T01"),
+        ("answered", "2026-03-16T01"),
+        ("asked", "2026-03-16T01"),
         ("lent", H0),
         ("node_started", H0),
-        ("session_opened", "2026-11-16T03"),
+        ("session_opened", "2026-03-16T03"),
         ("stored", H0),
     ]
 
@@ -93,8 +93,8 @@ def test_all_that_is_told_of_a_request_is_in_the_hour_of_its_label(spark: SparkS
     found = rows(events(spark, here.rows).where("label is not null"), "label", "hour")
     assert set(found) == {
         (label, H0),
-        ("n1.7", "2026-11-16T01"),
-        ("a push message's", "2026-11-16T01"),
+        ("n1.7", "2026-03-16T01"),
+        ("a push message's", "2026-03-16T01"),
     }
 
 
@@ -164,8 +164,8 @@ def test_a_queue_s_lag_goes_on_from_before(spark: SparkSession):
     )
     made = queues.queues(flows, DAY + HOUR)
     assert rows(made, "hour", "window", "stored", "lent", "lag", "age_max") == [
-        ("2026-11-16T01", DAY + HOUR, 1, 1, 6, 1000),
-        ("2026-11-16T01", DAY + HOUR + MINUTE, 0, 0, 3, None),
+        ("2026-03-16T01", DAY + HOUR, 1, 1, 6, 1000),
+        ("2026-03-16T01", DAY + HOUR + MINUTE, 0, 0, 3, None),
     ]
 
 
@@ -221,6 +221,6 @@ def test_a_link_that_is_down_over_the_hour_is_down_in_both(spark: SparkSession):
     made = links(nothing, events(spark, here.rows))
     assert rows(made, "hour", "window", "downs", "ups", "down_us") == [
         (H0, DAY + HOUR - MINUTE, 1, 0, SECOND),
-        ("2026-11-16T01", DAY + HOUR, 0, 0, MINUTE),
-        ("2026-11-16T01", DAY + HOUR + MINUTE, 0, 1, SECOND),
+        ("2026-03-16T01", DAY + HOUR, 0, 0, MINUTE),
+        ("2026-03-16T01", DAY + HOUR + MINUTE, 0, 1, SECOND),
     ]

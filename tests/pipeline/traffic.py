@@ -22,8 +22,8 @@ from chappe.ids import EPOCH_MS
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
-# 2026-11-16T00:00:00Z
-DAY = 1_794_787_200 * SECOND
+# 2026-03-16T00:00:00Z
+DAY = 1_773_619_200 * SECOND
 
 _TYPES = {
     "int": pa.int32(),
