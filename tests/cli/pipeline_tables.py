@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from chappe.ids import EPOCH_MS
-from chappe.pipeline.clocks import hour_name
+from chappe.pipeline.hours import hour_name
 from chappe.pipeline.schema import HOP_NAMES, TABLES, arrow_schema
 from chappe.pipeline.table import Table
 

@@ -107,5 +107,5 @@ def _rows(
 def _hour_of(id: int) -> str:
     """The hour that a message is kept under: that of its id."""
     with extra():
-        from chappe.pipeline.clocks import hour_name  # noqa: PLC0415, as above
+        from chappe.pipeline.hours import hour_name  # noqa: PLC0415, as above
     return hour_name(snowflake_ms(id) * 1000)

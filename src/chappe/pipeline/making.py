@@ -152,8 +152,6 @@ class Making:
         before = self._tables["paths"].files(self._path_hours)
         if before:
             packs = packs.unionByName(read_paths(self._spark, before, self._pieces))
-        hours = sorted(self._hours_of_clocks(self._path_hours))
-        known = read(self._folder, "clocks", filters=[("hour", "in", hours)])
         for name in ("paths", "odd"):
             clear_parts(self._folder, name, self._plan.run)
         partitions = min(2000, max(2, len(self._path_hours) * self._pieces))
@@ -161,10 +159,16 @@ class Making:
             packs,
             self._folder.absolute(),
             self._plan.run,
-            clocks.Clocks(known),
+            self._clocks_known(),
             self._options,
             partitions,
         )
+
+    def _clocks_known(self) -> clocks.Clocks:
+        hours = sorted(self._hours_of_clocks(self._path_hours))
+        if not hours:
+            return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
+        return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", hours)]))
 
     def _by_hour(self) -> DataFrame:
         """Packs of what went from node to node; with them, all tables are written that are sums of

@@ -192,7 +192,8 @@ class _Facts:
         return pa.ListArray.from_arrays(pa.array(offsets), hops)
 
     def _has(self, *kinds: str) -> Flags:
-        return (self._kinds & bits_of(*kinds)) != 0
+        found: Flags = (self._kinds & bits_of(*kinds)) != 0
+        return found
 
     def _first(self, kind: str) -> Longs:
         return self._trails.first(self._trails.time, self._trails.any_of(kind))
@@ -257,7 +258,8 @@ class _Facts:
     def _unwanted(self) -> Flags:
         """Whether no group of its queue wanted it."""
         wanted = self._has("lent", "acked", "died")
-        return (self._family == QUEUE) & self._has("dropped") & ~wanted
+        queued: Flags = self._family == QUEUE
+        return queued & self._has("dropped") & ~wanted
 
     def _in_vain(self) -> Flags:
         """Whether it was dropped where somebody wanted it, and no other node gave it to them."""

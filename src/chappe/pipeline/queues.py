@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from chappe.pipeline.hours import hour_of, window_of
+from chappe.pipeline.columns import Longs, equal, flags, longs, whole
+from chappe.pipeline.hours import hour_name, window_of
+from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.silver import QUEUE_KINDS
-from chappe.pipeline.sketch import percentiles
+from chappe.pipeline.sketch import gathered, percentiles_of
 
-_KEYS = ["app", "queue", "window"]
-_AGES = "what = 'lent' and bucket is not null"
+# With these a message comes into its queue, and goes out of it.
+_IN, _OUT = ("stored", "replayed"), ("finished", "removed")
+_BEGUN = "begun"
 
 
 def flows(happened: pa.Table) -> pa.Table:
@@ -48,39 +53,59 @@ def of_queues(events: DataFrame) -> DataFrame:
 def queues(flows: DataFrame, since_us: int) -> DataFrame:
     """Rows by queue and minute from a time on; `lag` is what is in it at the minute's end."""
     change = (
-        fn.when(fn.col("what").isin("stored", "replayed"), fn.col("count"))
-        .when(fn.col("what").isin("finished", "removed"), -fn.col("count"))
+        fn.when(fn.col("what").isin(*_IN), fn.col("count"))
+        .when(fn.col("what").isin(*_OUT), -fn.col("count"))
         .otherwise(0)
     )
-    changes = flows.withColumn("change", change)
-    before = changes.where(fn.col("window") < since_us).groupBy("app", "queue")
-    begun = before.agg(fn.sum("change").alias("begun"))
-    after = changes.where(fn.col("window") >= since_us)
-    counts = [
-        fn.sum(fn.when(fn.col("what") == kind, fn.col("count")).otherwise(0)).alias(kind)
-        for kind in QUEUE_KINDS
-    ]
-    summed = after.groupBy(*_KEYS).agg(
-        *counts,
-        fn.sum("change").alias("change"),
-        fn.max(fn.when(fn.col("what") == "lent", fn.col("max"))).alias("age_max"),
+    earlier = flows.where(fn.col("window") < since_us).groupBy("app", "queue")
+    begun = earlier.agg(
+        fn.lit(_BEGUN).alias("what"),
+        fn.lit(None).cast("long").alias("window"),
+        fn.sum(change).alias("count"),
     )
-    sizes = after.where(_AGES).groupBy(*_KEYS, "bucket").agg(fn.sum("count").alias("count"))
-    size = fn.sort_array(fn.collect_list(fn.struct("bucket", "count")))
-    sized = sizes.groupBy(*_KEYS).agg(size.alias("buckets"))
-    ages = percentiles(sized, age_p50=0.5, age_p99=0.99).drop("buckets")
-    upto = (
-        Window.partitionBy("app", "queue")
-        .orderBy("window")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    joined = summed.join(ages, _KEYS, "left").join(begun, ["app", "queue"], "left")
-    return joined.withColumns(
-        {
-            "hour": hour_of(fn.col("window")),
-            "lag": fn.sum("change").over(upto) + fn.coalesce("begun", fn.lit(0)),
-        }
-    )
+    later = flows.where(fn.col("window") >= since_us)
+    names = ("app", "queue", "what", "window", "bucket", "count", "max")
+    rows = later.select(*names).unionByName(begun, allowMissingColumns=True)
+    return rows.groupBy("app", "queue").applyInArrow(_of_queue, TABLES["queues"])
+
+
+def _of_queue(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
+    """One queue's rows, of its flows; what was in it before is one of them."""
+    app, queue = (one.as_py() for one in key)
+    what, count = whole(rows["what"]), longs(whole(rows["count"]))
+    begun = equal(what, _BEGUN)
+    windows = np.unique(longs(whole(rows["window"]))[~begun])
+    place = np.searchsorted(windows, longs(whole(rows["window"])))
+
+    def total(*kinds: str) -> Longs:
+        wanted = flags(pc.is_in(what, value_set=pa.array(kinds)))
+        found = np.zeros(len(windows), np.int64)
+        np.add.at(found, place[wanted], count[wanted])
+        return found
+
+    change = total(*_IN) - total(*_OUT)
+    ages = _ages(rows.filter(pc.equal(what, "lent")), windows)
+    made = {
+        "hour": [hour_name(window) for window in windows.tolist()],
+        "app": [app] * len(windows),
+        "queue": [queue] * len(windows),
+        "window": windows,
+        **{kind: total(kind) for kind in QUEUE_KINDS},
+        "lag": np.cumsum(change) + count[begun].sum(),
+        **ages,
+    }
+    schema = arrow_schema(TABLES["queues"])
+    return pa.table([pa.array(made[field.name], field.type) for field in schema], schema=schema)
+
+
+def _ages(lent: pa.Table, windows: Longs) -> dict[str, pa.Array]:
+    """How old messages were when they were first handed out, by minute."""
+    known = lent.filter(lent["bucket"].is_valid())
+    counted = gathered(known, ["window"], largest=["max"])
+    shares = percentiles_of(counted, {"age_p50": 0.5, "age_p99": 0.99})
+    place = pc.index_in(pa.array(windows), value_set=whole(shares["window"]))
+    names = {"age_p50": "age_p50", "age_p99": "age_p99", "age_max": "max"}
+    return {name: whole(shares[old]).take(place) for name, old in names.items()}
 
 
 def frontiers(flows: DataFrame) -> DataFrame:

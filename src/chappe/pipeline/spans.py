@@ -80,7 +80,8 @@ class Happenings:
     @cached_property
     def _anew(self) -> Flags:
         """Where it is handed out for the first time, or for the first time again."""
-        return self._is("lent") & (self._trails.attempt[self._hops] == 1)
+        first: Flags = self._trails.attempt[self._hops] == 1
+        return self._is("lent") & first
 
     @cached_property
     def _begun(self) -> Longs:
@@ -115,7 +116,7 @@ class Happenings:
         trails, hops = self._trails, self._hops
         if not len(hops):
             return hops, hops
-        span = np.cumsum(self._is("replayed"))
+        span: Longs = np.cumsum(self._is("replayed"), dtype=np.int64)
         begins = changes(self.of, span)
         spans = np.cumsum(begins) - 1
         group = trails.group[hops]

@@ -113,16 +113,28 @@ class Sums:
         return np.where(trails.giver < 0, _ORIGIN, np.where(trails.went > 0, _RELAY, _LAST))
 
     @cached_property
+    def _carried(self) -> Flags:
+        """Which messages go from node to node: of those to queues, from the sender's to the queue's
+        own."""
+        return self._travels | self._is("queue")
+
+    @cached_property
     def _passed(self) -> Longs:
         """Hops at which a message was passed on."""
         trails = self._trails
-        return np.flatnonzero(trails.any_of("sent", "published") & self._travels[trails.of])
+        return np.flatnonzero(trails.any_of("sent", "published") & self._carried[trails.of])
+
+    @cached_property
+    def _came(self) -> Longs:
+        """Hops at which a message came from another node."""
+        trails = self._trails
+        came = trails.any_of("sent", "published", "stored") & (trails.giver >= 0)
+        return np.flatnonzero(came & self._carried[trails.of])
 
     @cached_property
     def _arrivals(self) -> _Steps:
         """Steps from node to node."""
-        trails = self._trails
-        hops = self._passed[trails.giver[self._passed] >= 0]
+        trails, hops = self._trails, self._came
         came = np.where(trails.came < NONE, trails.came + trails.shift, NONE)
         us = _between(trails.left()[hops], came[hops])
         return _Steps(trails.of[hops], _same(hops, _HOP["link"]), self._role[hops], us)
@@ -166,9 +178,8 @@ class Sums:
 
     def _links(self) -> pa.Table:
         """What was handed on, and what of it came after how long."""
-        trails = self._trails
-        hops = self._passed[trails.giver[self._passed] >= 0]
-        handing = np.flatnonzero(self._travels[trails.of[trails.handing]])
+        trails, hops = self._trails, self._came
+        handing = np.flatnonzero(self._carried[trails.of[trails.handing]])
         given = trails.handing[handing]
         of = np.concatenate([self._arrivals.of, trails.of[given]])
         us = np.concatenate([self._arrivals.us, _same(given, NONE)])

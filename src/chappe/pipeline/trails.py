@@ -134,7 +134,8 @@ class Trails:
 
     def any_of(self, *kinds: str) -> Flags:
         """Which hops are of these kinds."""
-        return (self.kind & bits_of(*kinds)) != 0
+        found: Flags = (self.kind & bits_of(*kinds)) != 0
+        return found
 
     # From node to node.
 
