@@ -63,5 +63,6 @@ def test_the_client_hears_once_of_each_run_and_of_none_of_another_client_s(tmp_p
     for run in (10, 9):
         old.report(run, {"run": run})
     assert list(old.reports()) == [{"run": 9}, {"run": 10}]
+    assert list(old.reports()) == []
     old.report(11, {"run": 11})
     assert list(Tether.tie(tmp_path).reports()) == []
