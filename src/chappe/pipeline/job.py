@@ -19,9 +19,10 @@ from pyspark.sql import SparkSession
 
 from chappe.clock import SystemClock
 from chappe.pipeline import bronze
-from chappe.pipeline.making import ROWS_PER_TASK, Making
+from chappe.pipeline.making import Making
 from chappe.pipeline.options import Options, agree
 from chappe.pipeline.table import Table
+from chappe.pipeline.work import ROWS_PER_TASK
 
 Progress = Callable[[str, float], None]
 

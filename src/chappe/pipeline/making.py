@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -11,27 +10,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import audit, bronze, clocks, links, lives, paths, queues, sessions, silver
+from chappe.pipeline import audit, bronze, clocks, links, lives, queues, sessions, silver
 from chappe.pipeline.clocks import Offset
-from chappe.pipeline.hourly import put_together, write_events
 from chappe.pipeline.hours import HOUR_US, hour_name, hour_us, hours_after
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
-from chappe.pipeline.parts import clear_parts
-from chappe.pipeline.reading import BEATS, read_events, read_paths, read_rows
-from chappe.pipeline.schema import PACK, TABLES, TRAVELS, arrow_schema
+from chappe.pipeline.reading import BEATS
+from chappe.pipeline.schema import TABLES, TRAVELS, arrow_schema
 from chappe.pipeline.table import Table, read
-
-# A task sorts about so many rows: few enough for its memory, enough to be worth a file.
-ROWS_PER_TASK = 400_000
-# Parquet looks at how much it has gathered only after many values, unless it is told how large
-# they are.
-_LARGE_VALUES = {
-    "compression": "none",
-    "parquet.enable.dictionary": "false",
-    "parquet.page.size.row.check.min": "1",
-    "parquet.block.size.row.check.min": "1",
-}
+from chappe.pipeline.work import Work
 
 
 class Made(NamedTuple):
@@ -71,11 +58,8 @@ class Making:
         self._plan = plan
         self._options = options
         self._tables = {name: Table(tables, name) for name in self.ORDER}
-        self._closed = plan.closed(options)
         self._folder = tables
-        # Nobody but the run reads what is there.
-        self._work = tables.absolute() / "_work" / f"run={plan.run}"
-        self._pieces = max(1, min(1000, -(-plan.rows_of_an_hour // ROWS_PER_TASK)))
+        self._work = Work(spark, plan, tables.absolute(), options)
         self._makers: dict[str, Callable[[], Made]] = {
             "quarantine": self._quarantine,
             "events": self._events,
@@ -114,7 +98,7 @@ class Making:
     def _touch(self) -> None:
         """Read the new rows, once, and find the hours that they are of and those that follow from
         them."""
-        self._packs = self._kept("packs", self._read)
+        self._packs = self._work.packs()
         told = self._packs.select("what", "born_hour", "note").distinct().collect()
         self._all_good = not any(row["what"] == BAD for row in told)
         of_events = [row for row in told if row["what"] == EVENTS]
@@ -131,59 +115,9 @@ class Making:
             begin = hour_us(name)
             self._path_hours |= before.hours_within("first_at", "last_at", begin, begin + HOUR_US)
 
-    def _kept(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
-        """Packs that are worked out once in a run; one that is done again has those it had."""
-        place = self._work / name
-        if not (place / "_SUCCESS").exists():
-            made = make().write.mode("overwrite").options(**_LARGE_VALUES)
-            made.parquet(str(place))
-        return self._spark.read.schema(PACK).parquet(str(place))
-
-    def _read(self) -> DataFrame:
-        tasks = max(8, self._plan.rows // ROWS_PER_TASK)
-        return read_events(self._spark, self._plan.files, self._closed, self._pieces, tasks)
-
-    def _gathered(self) -> DataFrame:
-        """Packs of what paths say together; with them, all paths are written."""
-        return self._kept("sums", self._gather)
-
-    def _gather(self) -> DataFrame:
-        packs = self._packs.where(fn.col("what") == MESSAGES)
-        before = self._tables["paths"].files(self._path_hours)
-        if before:
-            packs = packs.unionByName(read_paths(self._spark, before, self._pieces))
-        for name in ("paths", "odd"):
-            clear_parts(self._folder, name, self._plan.run)
-        partitions = min(2000, max(2, len(self._path_hours) * self._pieces))
-        return paths.gather(
-            packs,
-            self._folder.absolute(),
-            self._plan.run,
-            self._clocks_known(),
-            self._options,
-            partitions,
-        )
-
-    def _clocks_known(self) -> clocks.Clocks:
-        hours = sorted(self._hours_of_clocks(self._path_hours))
-        if not hours:
-            return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
-        return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", hours)]))
-
-    def _by_hour(self) -> DataFrame:
-        """Packs of what went from node to node; with them, all tables are written that are sums of
-        an hour's paths."""
-        return self._kept("hours", self._put_together)
-
-    def _put_together(self) -> DataFrame:
-        for name in ("latency", "delivery", "flows"):
-            clear_parts(self._folder, name, self._plan.run)
-        partitions = max(2, min(200, len(self._path_hours)))
-        return put_together(self._gathered(), self._folder.absolute(), self._plan.run, partitions)
-
     def finish(self) -> None:
         """Throw away what nobody but the run needs."""
-        shutil.rmtree(self._work.parent, ignore_errors=True)
+        self._work.finish()
 
     def _table(self, name: str, hours: Iterable[str] | None = None) -> DataFrame:
         return self._tables[name].frame(self._spark, hours)
@@ -213,12 +147,7 @@ class Making:
             return self._nothing("events")
         packs = self._packs.where(fn.col("what") == EVENTS)
         before = self._tables["events"].files(self._event_hours)
-        if before:
-            packs = packs.unionByName(read_rows(self._spark, before))
-        clear_parts(self._folder, "events", self._plan.run)
-        partitions = max(2, min(200, len(self._event_hours)))
-        written = write_events(packs, self._folder.absolute(), self._plan.run, partitions)
-        written.collect()
+        self._work.write_events(packs, before, len(self._event_hours))
         return Made(None, self._event_hours)
 
     def _clocks(self) -> Made:
@@ -228,6 +157,19 @@ class Making:
         shifts = [shift._asdict() for shift in clocks.solve(offsets, self._clock_hours)]
         rows = pa.Table.from_pylist(shifts, schema=arrow_schema(TABLES["clocks"]))
         return Made(rows, self._clock_hours)
+
+    def _gathered(self) -> DataFrame:
+        before = self._tables["paths"].files(self._path_hours)
+        return self._work.gathered(before, len(self._path_hours), self._clocks_known)
+
+    def _clocks_known(self) -> clocks.Clocks:
+        hours = sorted(self._hours_of_clocks(self._path_hours))
+        if not hours:
+            return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
+        return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", hours)]))
+
+    def _by_hour(self) -> DataFrame:
+        return self._work.by_hour(self._gathered(), len(self._path_hours))
 
     def _paths(self) -> Made:
         self._gathered()

@@ -16,40 +16,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.columns import (
-    NONE,
-    Flags,
     Longs,
     longs,
-    of_ranks,
-    optional,
-    present,
     ranks,
     whole,
 )
+from chappe.pipeline.facts import Facts
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import SUMS, Pack, read
 from chappe.pipeline.parts import write_part
 from chappe.pipeline.schema import (
-    HOP,
-    HOP_NAMES,
     MESSAGE_NAMES,
     PACK,
     TABLES,
     arrow_schema,
-    arrow_type,
 )
-from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.sums import Sums
-from chappe.pipeline.trails import Trails, bits_of, done_with
+from chappe.pipeline.trails import Trails
 
 _SCHEMA = arrow_schema(TABLES["paths"])
-_HOP = arrow_type(HOP)
-_FAMILIES = ["queue", "request", "topic", "send", "other"]
-QUEUE, REQUEST, TOPIC, SEND, OTHER = range(5)
 
 
 def gather(
@@ -103,7 +91,7 @@ def paths_of(
     if not len(starts):
         return _SCHEMA.empty_table(), None
     trails = Trails(columns, starts)
-    return _Facts(columns, trails, options).paths(hour), trails
+    return Facts(columns, trails, options).paths(hour), trails
 
 
 def _sort(columns: dict[str, pa.Array]) -> Longs:
@@ -126,179 +114,3 @@ def _sort(columns: dict[str, pa.Array]) -> Longs:
     for name, column in columns.items():
         columns[name] = column.take(rows)
     return np.flatnonzero(begins[new])
-
-
-class _Facts:
-    """What is known of each message."""
-
-    def __init__(self, columns: dict[str, pa.Array], trails: Trails, options: Options) -> None:
-        self._columns = columns
-        self._trails = trails
-        self._options = options
-        self._kinds = trails.kinds()
-        self._label = columns["label"].take(pa.array(trails.starts))
-        self._family = self._families()
-
-    def paths(self, hour: str) -> pa.Table:
-        trails = self._trails
-        message = self._columns["message"].take(pa.array(trails.starts))
-        ended, stored = trails.last(trails.time), self._first("stored")
-        queued = self._family == QUEUE
-        begun = self._begun()
-        given = (longs(message, 0) >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
-        of_id = np.where(present(message), given * 1000, ended)
-        born = np.where(begun < NONE, begun, of_id)
-        delivers = trails.any_of("sent", "published") & (trails.n > 0)
-        ready, lent = self._ready(), self._first("lent")
-        answered = trails.first(trails.time, self._replies() & trails.well)
-        delivered = np.select(
-            [queued, self._family == REQUEST],
-            [self._first("acked"), answered],
-            trails.last(trails.time, delivers),
-        )
-        since = np.where(ready < NONE, ready, born)
-        suspect = self._late(ended - since) | self._twice(delivers) | self._has("dropped")
-        suspect |= (self._family == REQUEST) & (answered == NONE)
-        made = {
-            "hour": pa.array([hour] * len(trails.starts)),
-            "family": of_ranks(self._family, _FAMILIES),
-            "app": trails.first_word("app"),
-            "message": _where(~present(self._label), message),
-            "label": self._label,
-            "sender": trails.first_word("sender"),
-            "target": trails.first_word("target"),
-            "born": pa.array(born),
-            "stored": optional(stored),
-            "ready": optional(ready),
-            "lent": optional(lent),
-            "delivered": optional(delivered),
-            "ended": pa.array(ended),
-            "receivers": pa.array(trails.total(trails.n, delivers)),
-            "share": pa.array(self._share()),
-            "open": pa.array(self._open()),
-            "suspect": pa.array(suspect),
-            "vain": pa.array(self._in_vain()),
-            "cancelled": pa.array(self._has("cancelled") | self._unwanted()),
-            "first_at": pa.array(trails.first(trails.at)),
-            "last_at": pa.array(trails.last(trails.at)),
-            "hops": self._hops(),
-        }
-        return pa.table(made).select(_SCHEMA.names).cast(_SCHEMA)
-
-    def _hops(self) -> pa.Array:
-        fields = [self._columns[name].cast(_HOP.field(name).type) for name in HOP_NAMES]
-        hops = pa.StructArray.from_arrays(fields, fields=list(_HOP))
-        offsets = np.append(self._trails.starts, self._trails.size).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), hops)
-
-    def _has(self, *kinds: str) -> Flags:
-        found: Flags = (self._kinds & bits_of(*kinds)) != 0
-        return found
-
-    def _first(self, kind: str) -> Longs:
-        return self._trails.first(self._trails.time, self._trails.any_of(kind))
-
-    def _families(self) -> Longs:
-        return np.select(
-            [
-                self._has(*QUEUE_KINDS),
-                present(self._label),
-                self._has("published"),
-                self._has("sent"),
-            ],
-            [QUEUE, REQUEST, TOPIC, SEND],
-            OTHER,
-        )
-
-    def _share(self) -> Longs:
-        share = self._columns["share"].to_numpy(zero_copy_only=False)
-        found: Longs = np.minimum.reduceat(share, self._trails.starts)
-        return found
-
-    def _begun(self) -> Longs:
-        trails = self._trails
-        came = np.where(trails.came < NONE, trails.came + trails.shift, trails.time)
-        begins = trails.any_of("sent", "published", "stored", "asked") & (trails.giver < 0)
-        return trails.first(came, begins)
-
-    def _ready(self) -> Longs:
-        """When a queue could hand it out."""
-        trails = self._trails
-        due = np.where(trails.due < NONE, trails.due + trails.shift, trails.time)
-        return trails.first(np.maximum(trails.time, due), trails.any_of("stored"))
-
-    def _replies(self) -> Flags:
-        """Of a request that was carried to another node, the end is what its first node says."""
-        return self._trails.any_of("answered") & (self._trails.giver < 0)
-
-    def _open(self) -> Flags:
-        """Whether something must still come, or should have."""
-        trails = self._trails
-        replied = trails.first(trails.time, self._replies()) < NONE
-        on_the_way = trails.those(trails.lost) | trails.those(trails.untold)
-        found: Flags = np.select(
-            [self._family == QUEUE, self._family == REQUEST],
-            [~self._has("cancelled") & self._waiting(), ~replied],
-            on_the_way,
-        )
-        return found
-
-    def _waiting(self) -> Flags:
-        """Whether no group is done with it, or one that was handed it is not; if it was replayed,
-        since then, too."""
-        trails = self._trails
-        lent, done = trails.any_of("lent"), done_with(trails)
-        replayed = trails.last(trails.time, trails.any_of("replayed"))
-        since = np.where(replayed < NONE, replayed, 0)[trails.of]
-        later = trails.time >= since
-        some = trails.those(trails.of[done & later])
-        left = _undone(trails, lent, done) | _undone(trails, lent & later, done & later)
-        return ~some | left
-
-    def _unwanted(self) -> Flags:
-        """Whether no group of its queue wanted it."""
-        wanted = self._has("lent", "acked", "died")
-        queued: Flags = self._family == QUEUE
-        return queued & self._has("dropped") & ~wanted
-
-    def _in_vain(self) -> Flags:
-        """Whether it was dropped where somebody wanted it, and no other node gave it to them."""
-        trails = self._trails
-        dropped = trails.any_of("dropped") & ~trails.unwanted
-        if not dropped.any():
-            return trails.those(trails.of[dropped])
-        given = trails.any_of("sent") & (trails.n > 0) & (trails.target >= 0)
-        count = int(trails.target.max()) + 1
-        wanted = trails.of * count + trails.target
-        missed = dropped & ((trails.target < 0) | ~np.isin(wanted, wanted[given]))
-        return trails.those(trails.of[missed])
-
-    def _late(self, took: Longs) -> Flags:
-        promised = np.where(self._family == QUEUE, self._options.queue_sla_ms, self._options.sla_ms)
-        found: Flags = took > promised * 1000
-        return found
-
-    def _twice(self, delivers: Flags) -> Flags:
-        """Whether a node gave to sessions what it had given them before, or a group was done a
-        second time."""
-        trails = self._trails
-        acked = trails.any_of("acked")
-        return np.where(
-            self._family == QUEUE,
-            trails.repeated(acked, trails.group),
-            trails.repeated(delivers, trails.node, trails.target),
-        )
-
-
-def _undone(trails: Trails, lent: Flags, done: Flags) -> Flags:
-    """Messages with a group that was handed it and is not done."""
-    count = int(trails.group.max(initial=0)) + 2
-    groups = trails.of * count + trails.group + 1
-    return trails.those(trails.of[lent][~np.isin(groups[lent], groups[done])])
-
-
-def _where(wanted: Flags, column: pa.Array) -> pa.Array:
-    """A column, null where it is not wanted."""
-    if wanted.all():
-        return column
-    return pa.array(longs(column, 0), mask=~(wanted & present(column)))
