@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -228,9 +229,10 @@ class Making:
         turnover = turnover.where(fn.col("hour").isin(*sorted(hours)))
         kept = self._table("sessions").where(~fn.col("hour").isin(*sorted(hours)))
         every = turnover.unionByName(kept, allowMissingColumns=True)
-        cuts = sessions.cut_off(self._table("stays"), self._known())
+        cuts = self._here(sessions.cut_off(self._table("stays"), self._known))
         # A death that is found out late changes what was thought of that time.
-        first = sessions.first_changed(self._table("sessions"), cuts).collect()[0]["window"]
+        before = read(self._folder, "sessions", [*sessions.CUT], [("cut", ">", 0)])
+        first = sessions.first_changed(before.to_pylist(), [row.asDict() for row in cuts.collect()])
         begin = hour_us(min(hours))
         if first is not None:
             begin = min(begin, first - first % HOUR_US)
@@ -238,15 +240,21 @@ class Making:
         made = sessions.sessions(every, cuts, since)
         return Made(made, self._tables["sessions"].hours_from(since))
 
+    @cached_property
     def _known(self) -> DataFrame:
-        return lives.known(self._table("lives"), self._options, self._plan.written)
+        return self._here(lives.known(self._table("lives"), self._options, self._plan.written))
+
+    def _here(self, few: DataFrame) -> DataFrame:
+        """The same rows, worked out once: what many ask for, and is as large as the cluster, not as
+        its traffic."""
+        return self._spark.createDataFrame(few.collect(), few.schema)
 
     def _audit(self) -> Made:
         settled = audit.settled(self._table("odd", self._path_hours), self._options)
         frontiers = queues.frontiers(self._table("flows"))
         of_queues = lives.queues(self._table("lives"))
         unsettled = audit.unsettled(
-            self._table("odd").where("open"), self._known(), of_queues, frontiers, self._options
+            self._table("odd").where("open"), self._known, of_queues, frontiers, self._options
         )
         return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
 

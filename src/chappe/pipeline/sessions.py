@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
@@ -11,6 +14,8 @@ from chappe.pipeline.sketch import bucket_of, percentiles
 
 _KEYS = ["hour", "app", "edge", "window"]
 _PLACE = ["app", "edge", "window"]
+# How many were cut off where and when.
+CUT = (*_PLACE, "cut")
 
 
 def stays(events: DataFrame) -> DataFrame:
@@ -76,13 +81,13 @@ def cut_off(stays: DataFrame, known: DataFrame) -> DataFrame:
     )
 
 
-def first_changed(sessions: DataFrame, cuts: DataFrame) -> DataFrame:
+def first_changed(
+    before: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]
+) -> int | None:
     """The first minute in which more or fewer were cut off than was thought: a process turns out to
     have died, or to have lived on, long after the events around it were taken."""
-    before = sessions.where("cut > 0").select(*_PLACE, "cut")
-    now = cuts.select(*_PLACE, "cut")
-    changed = before.exceptAll(now).unionByName(now.exceptAll(before))
-    return changed.agg(fn.min("window").alias("window"))
+    was, is_ = ({tuple(row[name] for name in CUT) for row in rows} for rows in (before, now))
+    return min((row[CUT.index("window")] for row in was ^ is_), default=None)
 
 
 def sessions(turnover: DataFrame, cuts: DataFrame, since_us: int) -> DataFrame:
