@@ -1,13 +1,14 @@
-"""Transforms do what a few lines of Python do, whatever comes: many cases in one table each."""
+"""Spark finds what a few lines of Python find, whatever comes: many cases in one table each."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
-from itertools import accumulate, combinations_with_replacement
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -15,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from chappe.ids import EPOCH_MS
-from chappe.pipeline import clocks, sessions, silver
+from chappe.pipeline import clocks, sessions, sketch
+from chappe.pipeline.hours import hour_of, window_of
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT
-from chappe.pipeline.sketch import ERROR, counted, gathered, percentiles
 from tests.pipeline.traffic import DAY, MINUTE, SECOND
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -38,80 +39,23 @@ def events(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 @given(st.lists(TIMES, min_size=50, max_size=500))
 def test_hours_and_minutes_are_those_of_utc(spark: SparkSession, times: list[int]):
     frame = spark.createDataFrame([(us,) for us in times], "us long")
-    made = frame.select("us", silver.hour_of(fn.col("us")), silver.window_of(fn.col("us")))
+    made = frame.select("us", hour_of(fn.col("us")), window_of(fn.col("us")))
     for us, hour, window in made.collect():
         assert hour == datetime.fromtimestamp(us // SECOND, UTC).strftime("%Y-%m-%dT%H")
         assert (window % MINUTE, 0 <= us - window < MINUTE) == (0, True)
 
 
 @FEW
-@given(st.lists(st.lists(st.integers(0, 10**10), min_size=1, max_size=40), min_size=30))
-def test_percentiles_of_sums_are_right_within_the_error(
-    spark: SparkSession, lists: list[list[int]]
+@given(st.lists(st.one_of(st.none(), st.integers(-5, 10**12)), min_size=50, max_size=500))
+def test_a_time_is_in_the_same_bucket_wherever_it_is_counted(
+    spark: SparkSession, times: list[int | None]
 ):
-    rows = [(key, us, 0.25) for key, times in enumerate(lists) for us in times]
-    timed = spark.createDataFrame(rows, "key int, us long, share double")
-    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-    made = percentiles(gathered(counted(timed, ["key"]), ["key"]), **shares)
-    found = {row["key"]: row for row in made.collect()}
-    for key, times in enumerate(lists):
-        assert (found[key]["count"], found[key]["max"]) == (len(times), max(times))
-        assert found[key]["scaled"] == 4 * len(times)
-        for name, share in shares.items():
-            exact = max(1, sorted(times)[math.ceil(share * len(times)) - 1])
-            assert found[key][name] == pytest.approx(exact, rel=ERROR * 1.0001)
-
-
-SERIALS = st.tuples(st.sampled_from("ab"), st.integers(1, 2), st.integers(1, 50))
-
-
-@FEW
-@given(st.lists(SERIALS, min_size=50, max_size=300))
-def test_what_was_written_down_several_times_is_there_once(
-    spark: SparkSession, serials: list[tuple[str, int, int]]
-):
-    about = {"v": 1, "kind": "node_alive", "share": 1.0}
-    rows = [{**about, "node": n, "boot": b, "serial": s, "at": DAY + s} for n, b, s in serials]
-    made = silver.once(silver.of_nobody(silver.checked(events(spark, rows))))
-    found = [(row["node"], row["boot"], row["serial"]) for row in made.collect()]
-    assert sorted(found) == sorted(set(serials))
-
-
-# What each kind cannot do without, besides what all have.
-NEEDS = {
-    "node_alive": (),
-    "sent": (),
-    "stored": ("message",),
-    "lent": ("message", "group_name"),
-    "acked": ("message", "group_name"),
-    "asked": ("label",),
-    "link": ("peer",),
-    "purged": (),
-    "dropped": (),
-}
-WHOLE = {"v": 1, "node": "n", "boot": 1, "serial": 1, "at": DAY, "share": 1.0}
-GIVEN = {"message": 1 << 60, "group_name": "g", "label": "l", "peer": "p"}
-
-
-def test_a_row_is_put_aside_exactly_if_it_lacks_what_it_needs(spark: SparkSession):
-    """Of each kind without each column, and without each two."""
-    pairs = combinations_with_replacement([*WHOLE, *GIVEN], 2)
-    cases = [(kind, set(pair)) for pair in pairs for kind in NEEDS]
-    cases += [(kind, set()) for kind in NEEDS]
-    rows = [
-        {**{k: v for k, v in {**WHOLE, **GIVEN}.items() if k not in lacking}, "kind": kind}
-        for kind, lacking in cases
-    ]
-    # `bytes` tells which case a row is of.
-    numbered = [{**row, "bytes": n} for n, row in enumerate(rows)]
-    made = silver.checked(events(spark, numbered)).select("bytes", "problem").collect()
-    found = dict(map(tuple, made))
-    for n, (kind, lacking) in enumerate(cases):
-        needs = {*WHOLE, *NEEDS[kind]}
-        if lacking & needs:
-            assert found[n] in {f"{name}: missing" for name in lacking & needs}
-        else:
-            assert found[n] is None
+    frame = spark.createDataFrame([(us,) for us in times], "us long")
+    made = frame.select("us", sketch.bucket_of(fn.col("us")).alias("bucket")).collect()
+    known = [row["us"] for row in made if row["us"] is not None]
+    buckets = sketch.buckets_of(np.array(known, np.int64)).tolist()
+    assert [row["bucket"] for row in made if row["us"] is not None] == buckets
+    assert all(row["bucket"] is None for row in made if row["us"] is None)
 
 
 BEATS = st.tuples(st.integers(0, 3), st.integers(1, 10**6), st.integers(-(10**9), 10**9))

@@ -1,22 +1,20 @@
-"""Each transform by itself, with literal tables."""
+"""Each transform of Spark by itself, with literal tables."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from chappe.pipeline import lives, queues, sessions, silver
 from chappe.pipeline.links import links
 from chappe.pipeline.options import Options
-from chappe.pipeline.paths import gather, odd, scattered
+from chappe.pipeline.paths import paths_of
 from chappe.pipeline.schema import EVENT, TABLES
-from chappe.pipeline.sketch import ERROR, counted, gathered, percentiles, time_of
+from chappe.pipeline.sums import FLOWS, Sums
+from tests.pipeline import tales
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -45,83 +43,6 @@ def world(*names: str) -> World:
     for name in names:
         made.start(name, DAY)
     return made
-
-
-@given(st.integers(1, 10**12))
-def test_a_bucket_stands_for_its_times_within_one_per_cent(us: int):
-    bucket = round(math.log(us) / math.log(1.02))
-    assert abs(time_of(bucket) - us) <= us * ERROR * 1.0001
-
-
-def test_percentiles_are_of_all_counts_together(spark: SparkSession):
-    times = [1, 5, 10, 100, 100, 100, 2000, 2000, 30_000, 0]
-    timed = spark.createDataFrame(
-        [("k", us, 0.5) for us in times], "key string, us long, share double"
-    )
-    counts = counted(timed, ["key"])
-    [row] = percentiles(gathered(counts, ["key"]), p50=0.5, p90=0.9, p100=1.0).collect()
-    assert (row["count"], row["scaled"], row["max"]) == (10, 20.0, 30_000)
-    assert [row["p50"], row["p90"], row["p100"]] == pytest.approx([100, 2000, 30_000], rel=ERROR)
-
-
-def test_rows_have_their_birth_hour(spark: SparkSession):
-    here = world("n1")
-    message = here.store("n1", DAY + HOUR - 100)
-    here.work("n1", DAY + 5 * HOUR, message, "lent")
-    here.ask("n1", DAY + 2 * HOUR - 1, "n1.7", 2)
-    here.tell("n1", DAY + 3 * HOUR, "session_opened", app="a", target="user/u", edge="tcp")
-    found = rows(events(spark, here.rows), "kind", "hour")
-    assert found == [
-        ("answered", "2026-03-16T01"),
-        ("asked", "2026-03-16T01"),
-        ("lent", H0),
-        ("node_started", H0),
-        ("session_opened", "2026-03-16T03"),
-        ("stored", H0),
-    ]
-
-
-def test_all_that_is_told_of_a_request_is_in_the_hour_of_its_label(spark: SparkSession):
-    here = world("n1", "n2")
-    true = DAY + HOUR - SECOND
-    label = f"n1.{here.id_at(true)}"
-    here.tell("n1", true, "asked", app="a", label=label, target="service/s", went_to=["n2"])
-    here.tell("n2", true + 2 * SECOND, "asked", app="a", label=label, came_from="n1")
-    here.tell("n2", true + 3 * SECOND, "answered", app="a", label=label, came=true + 2 * SECOND)
-    here.ask("n1", DAY + HOUR, "n1.7", 2)
-    here.ask("n1", DAY + HOUR, "a push message's", 2)
-    found = rows(events(spark, here.rows).where("label is not null"), "label", "hour")
-    assert set(found) == {
-        (label, H0),
-        ("n1.7", "2026-03-16T01"),
-        ("a push message's", "2026-03-16T01"),
-    }
-
-
-def test_paths_scattered_and_gathered_again_are_the_same(spark: SparkSession):
-    here = world("n1", "n2")
-    here.publish(DAY + 1, [("n1", 0, 10), ("n2", 20, 30)])
-    here.work("n1", DAY + 9 * SECOND, here.store("n1", DAY + SECOND), "lent")
-    here.ask("n1", DAY, "n1.7", 2)
-    spark.conf.set("spark.sql.execution.useObjectHashAggregateExec", "false")
-    try:
-        first = gather(
-            silver.of_messages(events(spark, here.rows)), OPTIONS, pieces=2, partitions=2
-        )
-        parts = scattered(first).withColumn("shift", fn.lit(0).cast("long"))
-        again = gather(parts.unionByName(parts), OPTIONS, pieces=1, partitions=1)
-        # What was written down twice is looked at more closely, and is the same.
-        names = [name for name in TABLES["paths"].names if name not in {"plain", "handings"}]
-        assert sorted(map(repr, first.select(*names).collect())) == sorted(
-            map(repr, again.select(*names).collect())
-        )
-    finally:
-        spark.conf.unset("spark.sql.execution.useObjectHashAggregateExec")
-    assert rows(first, "family", "open", "receivers", "born", "ready") == [
-        ("queue", True, 0, DAY + SECOND, DAY + SECOND + 500),
-        ("request", False, 0, DAY, None),
-        ("topic", False, 2, DAY + 1, None),
-    ]
 
 
 def test_a_node_died_if_it_is_back_or_silent_without_having_stopped(spark: SparkSession):
@@ -170,21 +91,23 @@ def test_a_queue_s_lag_goes_on_from_before(spark: SparkSession):
 
 
 def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more(spark: SparkSession):
-    here = World(Node("n1"))
-    here.start("n1", DAY)
+    here = world("n1")
     for n in range(3):
         message = here.store("n1", DAY + n * SECOND)
         if n == 0:
             here.work("n1", DAY + MINUTE, message, "dropped", reason="nobody", attempt=None)
+    told = [row for row in here.rows if "message" in row]
     here.tell("n1", DAY + 2 * MINUTE, "removed", app="a", target="queue/q", n=2)
-    told = events(spark, here.rows)
-    paths = gather(silver.of_messages(told), OPTIONS, pieces=1, partitions=1)
-    assert sorted(rows(paths, "open", "cancelled")) == [
+    paths, trails = paths_of(tales.table(told), H0, tales.clocks({}), OPTIONS)
+    assert trails is not None
+    assert [(row["open"], row["cancelled"]) for row in paths.to_pylist()] == [
         (False, True),
         (True, False),
         (True, False),
     ]
-    flows = queues.flows(paths, odd(paths)).unionByName(queues.of_queues(told))
+    happened = queues.flows(dict(Sums(paths, trails, OPTIONS).all())[FLOWS])
+    flows = table(spark, "flows", *({"hour": H0, **row} for row in happened.to_pylist()))
+    flows = flows.unionByName(queues.of_queues(events(spark, here.rows)))
     assert rows(queues.queues(flows, 0), "window", "stored", "lag") == [
         (DAY, 3, 3),
         (DAY + MINUTE, 0, 2),

@@ -1,0 +1,183 @@
+"""What paths are, in plain Python: message by message, hop by hop."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from chappe.ids import EPOCH_MS
+from chappe.pipeline.options import Options
+from chappe.pipeline.silver import QUEUE_KINDS
+from tests.pipeline.tales import Tale
+from tests.pipeline.traffic import MINUTE, Row
+
+Hops = list[Row]
+
+
+def trails(tale: Tale) -> list[Hops]:
+    """The hops of each message, sorted by time, each once."""
+    found: dict[Any, dict[Any, Row]] = defaultdict(dict)
+    for row in tale.rows:
+        shift = tale.shifts.get((row["node"], row["at"] - row["at"] % MINUTE), 0)
+        hop = {"message": None, "label": None, **row, "shift": shift, "time": row["at"] + shift}
+        found[hop["label"] or hop["message"]][hop["node"], hop["boot"], hop["serial"]] = hop
+    order = ("time", "node", "boot", "serial")
+    return [sorted(one.values(), key=lambda h: [h[n] for n in order]) for one in found.values()]
+
+
+def of(hops: Hops, *kinds: str) -> Hops:
+    return [hop for hop in hops if hop["kind"] in kinds]
+
+
+def times(hops: Iterable[Row]) -> list[int]:
+    return [hop["time"] for hop in hops]
+
+
+def first(values: Iterable[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def got(hops: Hops) -> Hops:
+    """Hops that gave it to sessions."""
+    return [hop for hop in of(hops, "sent", "published") if (hop["n"] or 0) > 0]
+
+
+def family(hops: Hops) -> str:
+    if of(hops, *QUEUE_KINDS):
+        return "queue"
+    if hops[0]["label"] is not None:
+        return "request"
+    if of(hops, "published"):
+        return "topic"
+    return "send" if of(hops, "sent") else "other"
+
+
+def came(hop: Row) -> int:
+    """When it came to a node, as far as that is told."""
+    return hop["time"] if hop["came"] is None else hop["came"] + hop["shift"]
+
+
+def born(hops: Hops) -> int:
+    begins = of(hops, "sent", "published", "stored", "asked")
+    coming = [came(hop) for hop in begins if hop["came_from"] is None]
+    if coming:
+        return min(coming)
+    if hops[0]["message"] is not None:
+        return ((hops[0]["message"] >> 22) + EPOCH_MS) * 1000
+    return max(times(hops))
+
+
+def ready(hops: Hops) -> int | None:
+    """When it was durable and due."""
+    found = []
+    for hop in of(hops, "stored"):
+        due = hop["time"] if hop["due"] is None else hop["due"] + hop["shift"]
+        found.append(max(hop["time"], due))
+    return min(found, default=None)
+
+
+def replies(hops: Hops) -> Hops:
+    return [hop for hop in of(hops, "answered") if hop["came_from"] is None]
+
+
+def delivered(hops: Hops) -> int | None:
+    if family(hops) == "queue":
+        return min(times(of(hops, "acked")), default=None)
+    if family(hops) == "request":
+        return min(times(h for h in replies(hops) if h["reason"] is None), default=None)
+    return max(times(got(hops)), default=None)
+
+
+def is_done(hop: Row) -> bool:
+    """Whether the hop's group has nothing more to do with it."""
+    if hop["kind"] in ("acked", "died"):
+        return True
+    unwanted = hop["kind"] == "dropped" and hop["reason"] == "nobody"
+    return unwanted and hop["group_name"] is not None
+
+
+def is_undone(hops: Hops) -> bool:
+    """Whether a group was handed it and is not done."""
+    done = {hop["group_name"] for hop in hops if is_done(hop)}
+    return any(hop["group_name"] not in done for hop in of(hops, "lent"))
+
+
+def waits(hops: Hops) -> bool:
+    replayed = max(times(of(hops, "replayed")), default=0)
+    since = [hop for hop in hops if hop["time"] >= replayed]
+    return not any(map(is_done, since)) or is_undone(since) or is_undone(hops)
+
+
+def handings(hops: Hops) -> list[tuple[str, str, int]]:
+    """From whom to whom it was handed, and when."""
+    return [(hop["node"], peer, hop["time"]) for hop in hops for peer in hop["went_to"] or ()]
+
+
+def travels_on(hops: Hops) -> bool:
+    """Whether a node that got it says nothing of it, or one that gave it does not."""
+    handed = {(node, peer) for node, peer, _time in handings(hops)}
+    arrived = {(hop["came_from"], hop["node"]) for hop in hops if hop["came_from"] is not None}
+    dropped_at = {hop["node"] for hop in of(hops, "dropped")}
+    missing = {pair for pair in handed - arrived if pair[1] not in dropped_at}
+    return bool(missing or arrived - handed)
+
+
+def is_open(hops: Hops) -> bool:
+    if family(hops) == "queue":
+        return not of(hops, "cancelled") and waits(hops)
+    return not replies(hops) if family(hops) == "request" else travels_on(hops)
+
+
+def in_vain(hops: Hops) -> bool:
+    served = {hop["target"] for hop in got(of(hops, "sent"))} - {None}
+    dropped = [hop for hop in of(hops, "dropped") if hop["reason"] != "nobody"]
+    return any(hop["target"] not in served for hop in dropped)
+
+
+def is_repeated(hops: Hops) -> bool:
+    if family(hops) == "queue":
+        places: list[Any] = [hop["group_name"] for hop in of(hops, "acked")]
+    else:
+        places = [(hop["node"], hop["target"]) for hop in got(hops)]
+    return len(set(places)) < len(places)
+
+
+def is_suspect(hops: Hops, options: Options) -> bool:
+    queued = family(hops) == "queue"
+    began = ready(hops)
+    took = max(times(hops)) - (born(hops) if began is None else began)
+    late = took > (options.queue_sla_ms if queued else options.sla_ms) * 1000
+    failed = family(hops) == "request" and delivered(hops) is None
+    return late or failed or bool(of(hops, "dropped")) or is_repeated(hops)
+
+
+def is_cancelled(hops: Hops) -> bool:
+    """Whether it was taken back, or no group of its queue wanted it."""
+    wanted = of(hops, "lent", "acked", "died")
+    unwanted = family(hops) == "queue" and of(hops, "dropped") and not wanted
+    return bool(of(hops, "cancelled") or unwanted)
+
+
+def path(hops: Hops, options: Options) -> dict[str, Any]:
+    """A message's row, without its hops."""
+    return {
+        "family": family(hops),
+        "message": None if hops[0]["label"] else hops[0]["message"],
+        "label": hops[0]["label"],
+        **{name: first(h[name] for h in hops) for name in ("app", "sender", "target")},
+        "born": born(hops),
+        "stored": min(times(of(hops, "stored")), default=None),
+        "ready": ready(hops),
+        "lent": min(times(of(hops, "lent")), default=None),
+        "delivered": delivered(hops),
+        "ended": max(times(hops)),
+        "receivers": sum(hop["n"] for hop in got(hops)),
+        "share": min(hop["share"] for hop in hops),
+        "open": is_open(hops),
+        "suspect": is_suspect(hops, options),
+        "vain": in_vain(hops),
+        "cancelled": is_cancelled(hops),
+        "first_at": min(hop["at"] for hop in hops),
+        "last_at": max(hop["at"] for hop in hops),
+    }

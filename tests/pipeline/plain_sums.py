@@ -1,0 +1,220 @@
+"""What the sums of paths are, in plain Python: message by message, hop by hop."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from chappe.pipeline.options import Options
+from chappe.pipeline.silver import QUEUE_KINDS
+from tests.pipeline.plain import (
+    Hops,
+    born,
+    came,
+    delivered,
+    family,
+    handings,
+    is_done,
+    is_undone,
+    of,
+    path,
+    ready,
+    times,
+)
+from tests.pipeline.traffic import MINUTE, Row
+
+
+def bucket(us: int) -> int:
+    return math.floor(math.log(max(us, 1)) / math.log(1.02) + 0.5)
+
+
+def window(us: int, minutes: int = 1) -> int:
+    return us - us % (minutes * MINUTE)
+
+
+def took(start: int | None, end: int | None) -> int | None:
+    """Less than nothing, by clocks that differ, is nothing."""
+    return None if start is None or end is None else max(0, end - start)
+
+
+def role(hop: Row) -> str:
+    if hop["came_from"] is None:
+        return "origin"
+    return "relay" if hop["went_to"] else "last"
+
+
+def is_carried(hops: Hops) -> bool:
+    """Whether it goes from node to node; to a queue, from its sender's to the queue's own."""
+    return family(hops) in ("send", "topic", "queue")
+
+
+def arrivals(hops: Hops) -> Iterator[tuple[Row, int | None]]:
+    """Hops that it came to from another node, and how long it was under way."""
+    for hop in of(hops, "sent", "published", "stored"):
+        if hop["came_from"] is not None:
+            way = (hop["came_from"], hop["node"])
+            left = [time for node, peer, time in handings(hops) if (node, peer) == way]
+            end = None if hop["came"] is None else came(hop)
+            yield hop, took(min(left, default=None), end)
+
+
+def begun(hops: Hops, place: int) -> int | None:
+    """When a message began to wait that was handed out at a place of its trail."""
+    replayed = times(of(hops[: place + 1], "replayed"))
+    since = [*replayed, ready(hops)]
+    return max((time for time in since if time is not None), default=None)
+
+
+def is_new(hop: Row) -> bool:
+    """Whether it is handed out for the first time, or for the first time again."""
+    return hop["kind"] == "lent" and hop["attempt"] in (None, 1)
+
+
+def steps(hops: Hops) -> Iterator[tuple[str, str, int | None]]:
+    """Hop, role, how long it took."""
+    kind = family(hops)
+    if kind in ("send", "topic"):
+        yield "delivery", "whole", took(born(hops), delivered(hops))
+    if is_carried(hops):
+        for hop in of(hops, "sent", "published"):
+            yield "hub", role(hop), took(hop["came"], hop["at"])
+        for hop, us in arrivals(hops):
+            yield "link", role(hop), us
+    if kind == "request":
+        yield "answer", "whole", took(born(hops), delivered(hops))
+    if kind == "queue":
+        for place, hop in enumerate(hops):
+            if hop["kind"] == "stored":
+                yield "store", "whole", took(hop["came"], hop["at"])
+            if is_new(hop):
+                yield "wait", "whole", took(begun(hops, place), hop["time"])
+            if hop["kind"] == "acked":
+                yield "work", "whole", took(handed_out(hops, place), hop["time"])
+                yield "done", "whole", took(ready(hops), hop["time"])
+
+
+def handed_out(hops: Hops, place: int) -> int | None:
+    """When the group that is done at a place was last handed it, with that attempt."""
+
+    def of_try(hop: Row) -> tuple[str | None, int]:
+        return hop["group_name"], hop["attempt"] or 1
+
+    lent = [h for h in of(hops[:place], "lent") if of_try(h) == of_try(hops[place])]
+    return lent[-1]["time"] if lent else None
+
+
+def spans(hops: Hops) -> list[Hops]:
+    """A message that is replayed begins anew."""
+    found: list[Hops] = [[]]
+    for hop in hops:
+        if hop["kind"] == "replayed":
+            found.append([])
+        found[-1].append(hop)
+    return [span for span in found if span]
+
+
+def finished(span: Hops) -> int | None:
+    """When it was taken back, or the last of its groups was done."""
+    if of(span, "cancelled"):
+        return min(times(of(span, "cancelled")))
+    ends: dict[str | None, int] = {}
+    for hop in span:
+        if is_done(hop):
+            ends.setdefault(hop["group_name"], hop["time"])
+    return None if is_undone(span) else max(ends.values(), default=None)
+
+
+def flows(hops: Hops) -> Iterator[tuple[str, int, int | None, int | None]]:
+    """What happened in a queue and when, how old the message was, when it could first be had."""
+    if family(hops) != "queue":
+        return
+    for place, hop in enumerate(hops):
+        if is_new(hop):
+            yield "lent", hop["time"], took(begun(hops, place), hop["time"]), ready(hops)
+        elif hop["kind"] in QUEUE_KINDS:
+            yield hop["kind"], hop["time"], None, None
+    for span in spans(hops):
+        end = finished(span)
+        if end is not None:
+            yield "finished", end, None, None
+
+
+def latency_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
+    """By app, family, hop, role and window: how many, scaled, the slowest, the buckets."""
+    found: dict[Any, list[tuple[int, float]]] = defaultdict(list)
+    for hops in all_hops:
+        known = path(hops, options)
+        for hop, part, us in steps(hops):
+            if us is not None:
+                key = (known["app"], known["family"], hop, part, window(known["born"], 5))
+                found[key].append((us, 1 / known["share"]))
+    return {
+        key: (
+            len(all_),
+            sum(scaled for _us, scaled in all_),
+            max(us for us, _scaled in all_),
+            sorted(Counter(bucket(us) for us, _scaled in all_).items()),
+        )
+        for key, all_ in found.items()
+    }
+
+
+def links_of(all_hops: list[Hops]) -> dict[Any, tuple[int, list[int]]]:
+    """By node, peer and window: how often it was handed, how long what came was under way."""
+    handed: Counter[Any] = Counter()
+    delays: dict[Any, list[int]] = defaultdict(list)
+    for hops in all_hops:
+        if is_carried(hops):
+            minute = window(born(hops))
+            handed.update((node, peer, minute) for node, peer, _time in handings(hops))
+            for hop, us in arrivals(hops):
+                if us is not None:
+                    delays[hop["came_from"], hop["node"], minute].append(us)
+    return {key: (handed[key], sorted(delays[key])) for key in {*handed, *delays}}
+
+
+def flows_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
+    """By app, queue, what, window and bucket: how many, the youngest, the longest wait."""
+    found: dict[Any, list[tuple[int | None, int | None]]] = defaultdict(list)
+    for hops in all_hops:
+        known = path(hops, options)
+        for what, time, age, frontier in flows(hops):
+            size = None if age is None else bucket(age)
+            found[known["app"], known["target"], what, window(time), size].append((frontier, age))
+    return {
+        key: (
+            len(all_),
+            max((f for f, _a in all_ if f is not None), default=None),
+            max((a for _f, a in all_ if a is not None), default=None),
+        )
+        for key, all_ in found.items()
+    }
+
+
+def delivery_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
+    """By app, family and window: messages that were promised, delivered, in time, scaled."""
+    found: dict[Any, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
+    for hops in all_hops:
+        known = path(hops, options)
+        there = known["delivered"] is not None
+        if known["family"] in ("send", "topic"):
+            promised = there or known["open"] or known["vain"]
+            there = there and not known["open"] and not known["vain"]
+        else:
+            promised = known["family"] != "other" and not known["cancelled"]
+        if promised:
+            counts = found[known["app"], known["family"], window(known["born"])]
+            timely = there and is_timely(known, options)
+            for n, one in enumerate((1, there, timely, 1 / known["share"])):
+                counts[n] += one
+    return {key: tuple(counts) for key, counts in found.items()}
+
+
+def is_timely(known: dict[str, Any], options: Options) -> bool:
+    if known["family"] == "queue":
+        us, limit = took(known["ready"], known["lent"]), options.queue_sla_ms
+    else:
+        us, limit = took(known["born"], known["delivered"]), options.sla_ms
+    return us is not None and us <= limit * 1000
