@@ -2,25 +2,13 @@
 
 Of an hour's piece it is counted, while its paths are at hand, how long steps took, what went from
 node to node, what happened in queues, what was delivered.
-
-hop       role                 from, to
-hub       origin relay last    a message came to a node; it left for sessions or other nodes
-link      relay last           it left the node before; it came to this one
-delivery  whole                it came to its first node; the last session's outbox had it
-store     whole                it came to a queue's node; it was durable
-wait      whole                it was durable and due, or replayed; a group was handed it first
-work      whole                a consumer was handed it; its group was done
-done      whole                it was durable and due; its group was done
-answer    whole                a request came; it was answered well
-
-A window of five minutes has enough steps to tell what the slowest of a thousand took.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,23 +30,20 @@ from chappe.pipeline.hours import MINUTE_US
 from chappe.pipeline.options import Options
 from chappe.pipeline.sketch import buckets_of
 from chappe.pipeline.spans import Happenings
+from chappe.pipeline.steps import (
+    HOP,
+    HOPS,
+    ROLES,
+    STEP_WINDOW_US,
+    WHOLE,
+    Steps,
+    Ways,
+    between,
+    same,
+)
 from chappe.pipeline.trails import Trails
 
-STEP_WINDOW_US: Final = 5 * MINUTE_US
-_HOPS = ("hub", "link", "delivery", "store", "wait", "work", "done", "answer")
-_HOP = {name: n for n, name in enumerate(_HOPS)}
-_ROLES = ("origin", "relay", "last", "whole")
-_ORIGIN, _RELAY, _LAST, _WHOLE = range(4)
 LATENCY, LINKS, FLOWS, DELIVERY = "latency", "links", "flows", "delivery"
-
-
-class _Steps(NamedTuple):
-    """Steps of messages: of which, and how long each took; NONE where that is not known."""
-
-    of: Longs
-    hop: Longs
-    role: Longs
-    us: Longs
 
 
 class Sums:
@@ -107,52 +92,21 @@ class Sums:
         return Happenings(self._trails, self._is("queue"), self._long("ready"))
 
     @cached_property
-    def _role(self) -> Longs:
-        """Of each hop, where on the way it is."""
-        trails = self._trails
-        return np.where(trails.giver < 0, _ORIGIN, np.where(trails.went > 0, _RELAY, _LAST))
+    def _ways(self) -> Ways:
+        """Of messages to queues, from the sender's node to the queue's own."""
+        return Ways(self._trails, self._travels | self._is("queue"))
 
-    @cached_property
-    def _carried(self) -> Flags:
-        """Which messages go from node to node: of those to queues, from the sender's to the queue's
-        own."""
-        return self._travels | self._is("queue")
-
-    @cached_property
-    def _passed(self) -> Longs:
-        """Hops at which a message was passed on."""
-        trails = self._trails
-        return np.flatnonzero(trails.any_of("sent", "published") & self._carried[trails.of])
-
-    @cached_property
-    def _came(self) -> Longs:
-        """Hops at which a message came from another node."""
-        trails = self._trails
-        came = trails.any_of("sent", "published", "stored") & (trails.giver >= 0)
-        return np.flatnonzero(came & self._carried[trails.of])
-
-    @cached_property
-    def _arrivals(self) -> _Steps:
-        """Steps from node to node."""
-        trails, hops = self._trails, self._came
-        came = np.where(trails.came < NONE, trails.came + trails.shift, NONE)
-        us = _between(trails.left()[hops], came[hops])
-        return _Steps(trails.of[hops], _same(hops, _HOP["link"]), self._role[hops], us)
-
-    def _steps(self) -> Iterator[_Steps]:
-        trails = self._trails
-        yield self._arrivals
-        hops = self._passed
-        inside = _between(trails.came[hops], trails.at[hops])
-        yield _Steps(trails.of[hops], _same(hops, _HOP["hub"]), self._role[hops], inside)
+    def _steps(self) -> Iterator[Steps]:
+        yield self._ways.arrivals
+        yield self._ways.stays()
         asked = self._is("request")
         whole = np.flatnonzero(self._travels | asked)
-        took = _between(self._born[whole], self._long("delivered")[whole])
-        hop = np.where(asked[whole], _HOP["answer"], _HOP["delivery"])
-        yield _Steps(whole, hop, _same(whole, _WHOLE), took)
+        took = between(self._born[whole], self._long("delivered")[whole])
+        hop = np.where(asked[whole], HOP["answer"], HOP["delivery"])
+        yield Steps(whole, hop, same(whole, WHOLE), took)
         queued = self._queued
         for name, us in queued.steps():
-            yield _Steps(queued.of, _same(queued.of, _HOP[name]), _same(queued.of, _WHOLE), us)
+            yield Steps(queued.of, same(queued.of, HOP[name]), same(queued.of, WHOLE), us)
 
     def _latency(self) -> pa.Table:
         parts = list(self._steps())
@@ -172,17 +126,17 @@ class Sums:
         )
         return self._named(
             made,
-            hop=pa.array(_HOPS).take(pa.array(made["hop"])),
-            role=pa.array(_ROLES).take(pa.array(made["role"])),
+            hop=pa.array(HOPS).take(pa.array(made["hop"])),
+            role=pa.array(ROLES).take(pa.array(made["role"])),
         )
 
     def _links(self) -> pa.Table:
         """What was handed on, and what of it came after how long."""
-        trails, hops = self._trails, self._came
-        handing = np.flatnonzero(self._carried[trails.of[trails.handing]])
+        trails, ways = self._trails, self._ways
+        hops, handing = ways.came, ways.handings()
         given = trails.handing[handing]
-        of = np.concatenate([self._arrivals.of, trails.of[given]])
-        us = np.concatenate([self._arrivals.us, _same(given, NONE)])
+        of = np.concatenate([ways.arrivals.of, trails.of[given]])
+        us = np.concatenate([ways.arrivals.us, same(given, NONE)])
         bucket = np.where(us < NONE, buckets_of(us), -1)
         made = summed(
             {
@@ -192,7 +146,7 @@ class Sums:
                 "bucket": bucket,
             },
             {
-                "handed": np.concatenate([_same(hops, 0), _same(given, 1)]),
+                "handed": np.concatenate([same(hops, 0), same(given, 1)]),
                 "arrived": (bucket >= 0).astype(np.int64),
             },
             {},
@@ -241,8 +195,8 @@ class Sums:
         delivered = present(self._column("delivered"))
         promised = np.where(travels, delivered | open_ | vain, ~self._is("other") & ~cancelled)
         whole = delivered & (~travels | (~open_ & ~vain))
-        waited = _between(self._long("ready"), self._long("lent"))
-        took = np.where(queued, waited, _between(self._born, self._long("delivered")))
+        waited = between(self._long("ready"), self._long("lent"))
+        took = np.where(queued, waited, between(self._born, self._long("delivered")))
         limit = np.where(queued, self._options.queue_sla_ms, self._options.sla_ms) * 1000
         of = np.flatnonzero(promised)
         made = summed(
@@ -267,16 +221,6 @@ class Sums:
             for name, values in made.items()
         }
         return pa.table(columns | others)
-
-
-def _same(rows: Longs, value: int) -> Longs:
-    return np.full(len(rows), value, np.int64)
-
-
-def _between(start: Longs, end: Longs) -> Longs:
-    """How long something took; by clocks that differ it took less than nothing: then nothing."""
-    known = (start < NONE) & (end < NONE)
-    return np.where(known, np.maximum(end - start, 0), NONE)
 
 
 def _window(us: Longs, size: int = MINUTE_US) -> Longs:
