@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from chappe.clock import SystemClock
 from chappe.errors import ChappeError
+from chappe.pipeline.hours import HOUR_US, hour_us
 from chappe.pipeline.schema import EVENT, arrow_schema
 
 _SCHEMA = arrow_schema(EVENT)
@@ -19,7 +20,13 @@ class Mistyped(ChappeError):
 
 
 def entry_of(file: Path) -> dict[str, Any]:
-    """What the ledger says of a file. Raises Mistyped, and whatever reading it raises."""
+    """What the ledger says of a file. Raises Mistyped, and whatever reading it raises.
+
+    Until when it tells of things is no later than its hour, as files are of one, than when it was
+    written, and than now: nothing is told before it happens. A row, or a clock, that is years ahead
+    would make everything late that others tell.
+    """
+    now = SystemClock().wall_us()
     footer, status = pq.read_metadata(file), file.stat()
     found = footer.schema.to_arrow_schema()
     for wanted in _SCHEMA:
@@ -32,10 +39,7 @@ def entry_of(file: Path) -> dict[str, Any]:
         "file": name_of(file),
         "bytes": status.st_size,
         "rows": footer.num_rows,
-        # Nothing is told before it happens. A clock that is years ahead would make everything late
-        # that others tell; so what counts is when the file was written, at most. By the same clock
-        # that may have been years ahead, too; it is here now, at least.
-        "at": min(_latest(footer), status.st_mtime_ns // 1000, SystemClock().wall_us()),
+        "at": min(_latest(footer), _hour_end(file), status.st_mtime_ns // 1000, now),
     }
 
 
@@ -45,6 +49,10 @@ def _latest(footer: pq.FileMetaData) -> int:
     columns = [group.column(n) for group in groups for n in range(group.num_columns)]
     found = [one.statistics for one in columns if one.path_in_schema == "at"]
     return max((one.max for one in found if one is not None and one.has_min_max), default=0)
+
+
+def _hour_end(file: Path) -> int:
+    return hour_us(hour_of_file(file)) + HOUR_US
 
 
 def name_of(file: Path) -> str:

@@ -39,3 +39,18 @@ def hours_after(hours: Iterable[str], count: int) -> set[str]:
     """These hours and so many after each."""
     begins = [hour_us(hour) for hour in hours]
     return {hour_name(begin + n * HOUR_US) for begin in begins for n in range(count + 1)}
+
+
+def hour_names(hours: Iterable[int]) -> set[str]:
+    """Hours by their numbers."""
+    return {hour_name(hour * HOUR_US) for hour in hours}
+
+
+def and_before(hours: Iterable[str]) -> set[str]:
+    """These hours and the one before each."""
+    return {hour_name(hour_us(hour) - n * HOUR_US) for hour in hours for n in (0, 1)}
+
+
+def around(hours: Iterable[str]) -> set[str]:
+    """These hours, the one before each and the one after."""
+    return and_before(hours_after(hours, 1))

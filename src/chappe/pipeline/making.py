@@ -13,7 +13,7 @@ from pyspark.sql import functions as fn
 
 from chappe.pipeline import audit, bronze, clocks, links, lives, queues, sessions, silver
 from chappe.pipeline.clocks import Offset
-from chappe.pipeline.hours import HOUR_US, hour_name, hour_us, hours_after
+from chappe.pipeline.hours import HOUR_US, and_before, around, hour_names, hour_us, hours_after
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
 from chappe.pipeline.reading import BEATS
@@ -60,7 +60,9 @@ class Making:
         self._options = options
         self._tables = {name: Table(tables, name) for name in self.ORDER}
         self._folder = tables
-        self._work = Work(spark, plan, tables.absolute(), options)
+        self._work = Work(
+            spark, plan, tables.absolute(), options, self._tables["paths"].rows_of_an_hour()
+        )
         self._makers: dict[str, Callable[[], Made]] = {
             "quarantine": self._quarantine,
             "events": self._events,
@@ -103,12 +105,12 @@ class Making:
         told = self._packs.select("what", "born_hour", "note").distinct().collect()
         self._all_good = not any(row["what"] == BAD for row in told)
         of_events = [row for row in told if row["what"] == EVENTS]
-        beats = _names(row["born_hour"] for row in of_events if row["note"] == BEATS)
-        self._event_hours = _names(row["born_hour"] for row in of_events)
+        beats = hour_names(row["born_hour"] for row in of_events if row["note"] == BEATS)
+        self._event_hours = hour_names(row["born_hour"] for row in of_events)
         # What beats say of an hour is used in the next, too; messages of any hour may have been
         # there then.
         self._clock_hours = hours_after(beats, 1)
-        self._path_hours = _names(row["born_hour"] for row in told if row["what"] == MESSAGES)
+        self._path_hours = hour_names(row["born_hour"] for row in told if row["what"] == MESSAGES)
         before = self._tables["paths"]
         # What is made of events and of paths together is made of both anew.
         self._path_hours |= hours_after(self._event_hours, 1) & before.hours()
@@ -152,7 +154,7 @@ class Making:
         return Made(None, self._event_hours)
 
     def _clocks(self) -> Made:
-        events = self._table("events", _and_before(self._clock_hours))
+        events = self._table("events", and_before(self._clock_hours))
         found = clocks.offsets(events).collect()
         offsets = [Offset(row["node"], row["peer"], row["window"], row["ahead"]) for row in found]
         shifts = [shift._asdict() for shift in clocks.solve(offsets, self._clock_hours)]
@@ -186,7 +188,7 @@ class Making:
 
     def _links(self) -> Made:
         hours = self._path_hours | hours_after(self._event_hours, 1)
-        events = self._table("events", _and_before(hours))
+        events = self._table("events", and_before(hours))
         travels = opened(self._by_hour(), TRAVELS)
         made = links.links(travels, events)
         return Made(made.where(fn.col("hour").isin(*sorted(hours))), hours)
@@ -221,9 +223,9 @@ class Making:
         if not self._event_hours:
             return self._nothing("sessions")
         touched = self._event_hours | (self._clock_hours & self._tables["events"].hours())
-        hours = _around(touched)
+        hours = around(touched)
         events = clocks.correct(
-            self._table("events", _around(hours)), self._clocks_since(_around(hours))
+            self._table("events", around(hours)), self._clocks_since(around(hours))
         )
         turnover = sessions.turnover(events, self._options)
         turnover = turnover.where(fn.col("hour").isin(*sorted(hours)))
@@ -257,18 +259,3 @@ class Making:
             self._table("odd").where("open"), self._known, of_queues, frontiers, self._options
         )
         return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
-
-
-def _names(hours: Iterable[int]) -> set[str]:
-    """Hours by their numbers."""
-    return {hour_name(hour * HOUR_US) for hour in hours}
-
-
-def _and_before(hours: Iterable[str]) -> set[str]:
-    """These hours and the one before each."""
-    return {hour_name(hour_us(hour) - n * HOUR_US) for hour in hours for n in (0, 1)}
-
-
-def _around(hours: Iterable[str]) -> set[str]:
-    """These hours, the one before each and the one after."""
-    return _and_before(hours_after(hours, 1))

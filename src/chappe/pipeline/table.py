@@ -8,28 +8,25 @@ knows which tables have it already.
 
 from __future__ import annotations
 
-import json
-import math
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import RemoveAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from chappe.pipeline import merging
+from chappe.pipeline.footers import action_of
 from chappe.pipeline.schema import TABLES, arrow_schema
 
 _APP = "chappe"
-# What JSON has no word for.
-_ENDLESS = (math.inf, -math.inf)
 
 
 class Table:
@@ -93,10 +90,12 @@ class Table:
         delta = self._delta()
         return set() if delta is None else {str(part["hour"]) for part in delta.partitions()}
 
-    def rows(self, hours: Iterable[str]) -> int:
-        """How many rows the table has of these hours."""
-        wanted = set(hours)
-        return sum(n["num_records"] for n in self._added() if n["partition.hour"] in wanted)
+    def rows_of_an_hour(self) -> int:
+        """How many rows the hour has that has the most."""
+        found: Counter[str] = Counter()
+        for file in self._added():
+            found[file["partition.hour"]] += file["num_records"]
+        return max(found.values(), default=0)
 
     def hours_from(self, us: int) -> set[str]:
         """The hours that the table has something of and that begin at a time or later."""
@@ -132,7 +131,7 @@ class Table:
         whole = place / f"whole-{delta.version()}.parquet"
         schema = arrow_schema(self.schema)
         merging.merge(files, whole, schema.remove(schema.get_field_index("hour")))
-        added, _rows = _action(self._root, whole, self.schema, data_change=False)
+        added, _rows = action_of(self._root, whole, self.schema, data_change=False)
         removed = [
             RemoveAction(
                 str(file.relative_to(self._root)),
@@ -169,7 +168,7 @@ class Table:
             self._root, schema=schema, mode="ignore", partition_by="hour", name=self.name
         )
         files = sorted(place.glob("of=*/hour=*/*.parquet"))
-        counted = [_action(self._root, file, self.schema) for file in files]
+        counted = [action_of(self._root, file, self.schema) for file in files]
         hours = None if replacing is None else sorted(replacing)
         delta.create_write_transaction(
             [action for action, _rows in counted],
@@ -196,57 +195,3 @@ def read(
         return empty.select(list(columns)) if columns is not None else empty
     wanted = list(columns) if columns is not None else schema.names
     return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters)
-
-
-def _bounds(groups: Sequence[pq.ColumnChunkMetaData]) -> tuple[int, Any, Any] | None:
-    """How many nulls a column has, its least and its largest value, as far as all of its pieces
-    tell; None if one does not."""
-    nulls, least, largest = 0, None, None
-    for group in groups:
-        told = group.statistics
-        if told is None or not told.has_null_count:
-            return None
-        nulls += told.null_count
-        if told.null_count == group.num_values:
-            continue
-        if not told.has_min_max or told.min in _ENDLESS or told.max in _ENDLESS:
-            return None
-        least = told.min if least is None else min(least, told.min)
-        largest = told.max if largest is None else max(largest, told.max)
-    return nulls, least, largest
-
-
-def _action(
-    root: Path, file: Path, schema: StructType, *, data_change: bool = True
-) -> tuple[AddAction, int]:
-    """What the log says of a file, with the least and the largest of each column: readers skip
-    whole files by them."""
-    footer = pq.read_metadata(file)
-    status = file.stat()
-    action = AddAction(
-        str(file.relative_to(root)),
-        status.st_size,
-        {"hour": unquote(file.parent.name.removeprefix("hour="))},
-        int(status.st_mtime * 1000),
-        data_change,
-        json.dumps(_statistics(footer, schema)),
-    )
-    return action, footer.num_rows
-
-
-def _statistics(footer: pq.FileMetaData, schema: StructType) -> dict[str, Any]:
-    rows = {"numRecords": footer.num_rows}
-    stats: dict[str, Any] = {**rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
-    places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
-    for name in schema.names:
-        if name not in places:
-            continue
-        groups = [footer.row_group(i).column(places[name]) for i in range(footer.num_row_groups)]
-        bounds = _bounds(groups)
-        if bounds is None:
-            # Readers take a column that others say something of, and this does not, for empty.
-            return rows
-        stats["nullCount"][name], least, largest = bounds
-        if least is not None:
-            stats["minValues"][name], stats["maxValues"][name] = least, largest
-    return stats

@@ -26,6 +26,8 @@ from chappe.pipeline.schema import PACK
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
 ROWS_PER_TASK = 400_000
 _TASKS_MIN, _TASKS_MAX = 2, 2000
+# About as many as a message has.
+_EVENTS_PER_PATH = 4
 # An hour is in no more pieces than this.
 _PIECES_MAX = 1000
 # Parquet looks at how much it has gathered only after many values, unless it is told how large
@@ -41,13 +43,17 @@ _LARGE_VALUES = {
 class Work:
     """What a run works out on its way to the tables; nobody else reads it."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, tables: Path, options: Options) -> None:
+    def __init__(
+        self, spark: SparkSession, plan: Plan, tables: Path, options: Options, before: int
+    ) -> None:
+        """`before`: how many paths the hour has that has the most."""
         self._spark = spark
         self._plan = plan
         self._tables = tables
         self._options = options
         self._folder = tables / "_work" / f"run={plan.run}"
-        self._pieces = max(1, min(_PIECES_MAX, -(-plan.rows_of_an_hour // ROWS_PER_TASK)))
+        rows = plan.rows_of_an_hour + _EVENTS_PER_PATH * before
+        self._pieces = max(1, min(_PIECES_MAX, -(-rows // ROWS_PER_TASK)))
 
     def packs(self) -> DataFrame:
         """All rows of the plan's files, sorted out."""
