@@ -6,12 +6,14 @@ import os
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from chappe.pipeline.bronze import Ledger, found
 from chappe.pipeline.keeping import compact
 from chappe.pipeline.table import Table, read
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, Node, World, hour, save
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SCHEMA, Node, World, hour, save
 
 DAYS = 24 * HOUR
 # Long enough ago that files are written after it.
@@ -78,9 +80,36 @@ def test_a_file_that_was_written_by_a_clock_years_ahead_is_of_now(tmp_path: Path
     ahead = time.time_ns() + 10 * 366 * DAYS * 1000
     world = World(Node("n1"))
     world.start("n1", ahead // 1000)
-    save(world.rows, tmp_path / "events")
-    [file] = found([tmp_path / "events"])
+    save(world.rows, tmp_path)
+    [file] = found([tmp_path])
+    when = hour(ahead // 1000)
+    place = tmp_path / f"date={when[:10]}" / f"hour={when[11:]}"
+    place.mkdir(parents=True)
+    file = file.rename(place / file.name)
     os.utime(file, ns=(ahead, ahead))
     assert Ledger(tmp_path / "tables").plan([file]) is not None
     [row] = read(tmp_path / "tables", "ledger", ["at"]).to_pylist()
-    assert row["at"] <= time.time_ns() // 1000
+    assert BEGIN < row["at"] <= time.time_ns() // 1000
+
+
+def test_a_row_of_another_time_than_its_file_s_makes_nothing_late(tmp_path: Path) -> None:
+    world = World(Node("n1"))
+    world.start("n1", BEGIN)
+    world.tell("n1", BEGIN, "node_alive").update(at=2**60)
+    save(world.rows[:1], tmp_path)
+    [file] = found([tmp_path])
+    pq.write_table(pa.Table.from_pylist(world.rows, schema=SCHEMA), file)
+    plan = Ledger(tmp_path / "tables").plan([file])
+    assert plan is not None
+    assert plan.written == BEGIN + HOUR
+
+
+def test_a_file_of_no_hour_is_noted_and_the_others_are_taken(events: Path, tmp_path: Path) -> None:
+    place = events / "date=today" / "hour=noon"
+    place.mkdir(parents=True)
+    (place / "n2-0-0.parquet").write_bytes(next(found([events])).read_bytes())
+    plan = Ledger(tmp_path / "tables").plan(found([events]))
+    assert plan is not None
+    assert len(plan.files) == 4
+    [row] = read(tmp_path / "tables", "spoiled").to_pylist()
+    assert row["problem"] == "todayTnoon is not an hour"

@@ -16,7 +16,7 @@ _SCHEMA = arrow_schema(EVENT)
 
 
 class Mistyped(ChappeError):
-    """A file has a column of another type than events have."""
+    """A file has a column of another type than events have, or is of no hour."""
 
 
 def entry_of(file: Path) -> dict[str, Any]:
@@ -52,7 +52,11 @@ def _latest(footer: pq.FileMetaData) -> int:
 
 
 def _hour_end(file: Path) -> int:
-    return hour_us(hour_of_file(file)) + HOUR_US
+    hour = hour_of_file(file)
+    try:
+        return hour_us(hour) + HOUR_US
+    except ValueError:
+        raise Mistyped(f"{hour} is not an hour") from None
 
 
 def name_of(file: Path) -> str:
