@@ -64,6 +64,12 @@ def test_paths_of_pieces_are_the_paths_of_all(tale: Tale, pieces: int, packs: in
     assert ordered(found) == made(rows, tale)
 
 
+def test_messages_and_requests_are_spread_over_pieces():
+    told = [{"label": f"n1.{n}"} for n in range(50)], [{"message": n + 1} for n in range(50)]
+    for rows in map(table, told):
+        assert set(packing.pieces_of(_of(rows), 3).tolist()) == {0, 1, 2}
+
+
 def _of(rows: pa.Table) -> dict[str, Any]:
     return {name: rows[name] for name in ("message", "label")}
 

@@ -72,7 +72,7 @@ def queues(flows: DataFrame, since_us: int) -> DataFrame:
 def _of_queue(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
     """One queue's rows, of its flows; what was in it before is one of them."""
     app, queue = (one.as_py() for one in key)
-    what, count = whole(rows["what"]), longs(whole(rows["count"]))
+    what, count = whole(rows["what"]), longs(whole(rows["count"]), 0)
     begun = equal(what, _BEGUN)
     windows = np.unique(longs(whole(rows["window"]))[~begun])
     place = np.searchsorted(windows, longs(whole(rows["window"])))
