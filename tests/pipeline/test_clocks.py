@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.pipeline.clocks import Offset, hour_name, hour_us, hours_after, solve
+from chappe.pipeline.clocks import Offset, solve
+from chappe.pipeline.hours import hour_name, hour_us, hours_after
 from tests.pipeline.traffic import DAY, HOUR, MINUTE
 
 H0, H1 = "2026-03-16T00", "2026-03-16T01"

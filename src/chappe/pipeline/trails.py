@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chappe.pipeline.columns import NONE, Flags, Longs, equal, flags, longs, present, ranks
+from chappe.pipeline.columns import NONE, Flags, Longs, equal, longs, present, ranks
 from chappe.pipeline.silver import MESSAGE_KINDS
 
 BITS: Final = {kind: 1 << n for n, kind in enumerate(MESSAGE_KINDS)}
@@ -92,11 +92,6 @@ class Trails:
     def unwanted(self) -> Flags:
         """Where it was dropped because nobody wanted it."""
         return equal(self._columns["reason"], "nobody")
-
-    @cached_property
-    def recovered(self) -> Flags:
-        """Where a broker tells after a start what it may have told before."""
-        return equal(self._columns["reason"], "recovered")
 
     @cached_property
     def _nodes(self) -> tuple[list[Longs], list[str]]:
@@ -228,9 +223,6 @@ class Trails:
         marked = np.where(where, np.arange(self.size, dtype=np.int64), -1)
         found = np.maximum.accumulate(marked)
         return np.where(found >= self.starts[self.of], found, -1)
-
-    def flagged(self, name: str) -> Flags:
-        return flags(self._columns[name])
 
 
 def done_with(trails: Trails) -> Flags:
