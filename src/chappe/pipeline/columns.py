@@ -3,7 +3,8 @@ itself takes Python, or Java, a hundred times as long."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -73,29 +74,44 @@ def optional(numbers: Longs) -> pa.Array:
     return pa.array(numbers, mask=missing) if missing.any() else pa.array(numbers)
 
 
+def grouped(keys: Sequence[npt.NDArray[Any]]) -> tuple[Longs, Longs]:
+    """An order in which rows with the same keys are side by side, in that of the keys, and where
+    each group of them begins."""
+    order = _order([np.asarray(key, np.int64) for key in keys])
+    return order, np.flatnonzero(changes(*(key[order] for key in keys)))
+
+
+def _order(keys: Sequence[Longs]) -> Longs:
+    """By one number for all keys, if they are small enough together: that is much faster."""
+    if not len(keys[0]):
+        return keys[0]
+    least = [int(key.min()) for key in keys]
+    sizes = [int(key.max()) - low + 1 for key, low in zip(keys, least, strict=True)]
+    if math.prod(sizes) >= NONE:
+        return np.lexsort(keys[::-1])
+    joined = np.zeros(len(keys[0]), np.int64)
+    for key, low, size in zip(keys, least, sizes, strict=True):
+        joined = joined * size + (key - low)
+    return np.argsort(joined, kind="stable")
+
+
 def summed(
     keys: Mapping[str, npt.NDArray[Any]],
     sums: Mapping[str, npt.NDArray[Any]],
     largest: Mapping[str, npt.NDArray[Any]],
 ) -> dict[str, npt.NDArray[Any]]:
     """How many rows there are of each combination of keys, as `count`, with what is summed up of
-    them, and the largest. NONE is the largest where nothing else is: who has it has none."""
-    rows = pa.table({**keys, **sums, **largest})
-    grouped = rows.group_by(list(keys), use_threads=False).aggregate(
-        [
-            ([], "count_all"),
-            *((name, "sum") for name in sums),
-            *((name, "max") for name in largest),
-        ]
-    )
-    names = [*keys, "count", *sums, *largest]
-    order = [
-        *keys,
-        "count_all",
-        *(f"{name}_sum" for name in sums),
-        *(f"{name}_max" for name in largest),
-    ]
-    return {name: whole(grouped[old]).to_numpy() for name, old in zip(names, order, strict=True)}
+    them, and the largest."""
+    order, starts = grouped(list(keys.values()))
+    if not len(starts):
+        return {name: one[:0] for name, one in {**keys, "count": order, **sums, **largest}.items()}
+    made = {name: key[order][starts] for name, key in keys.items()}
+    made["count"] = np.diff(starts, append=len(order))
+    for name, values in sums.items():
+        made[name] = np.add.reduceat(values[order], starts)
+    for name, values in largest.items():
+        made[name] = np.maximum.reduceat(values[order], starts)
+    return made
 
 
 def equal(column: pa.Array, value: str) -> Flags:

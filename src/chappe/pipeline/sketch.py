@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-from chappe.pipeline.columns import Longs, changes, longs, present, whole
+from chappe.pipeline.columns import Longs, changes, grouped, longs, ranks, whole
 
 WIDTH = math.log(1.02)
 # A time is wrong by no more than this share of it.
@@ -48,37 +49,44 @@ def gathered(
 ) -> pa.Table:
     """Counts of buckets, those of the same keys in one row: `buckets` in order, `count` and the
     sums of all, and the largest. Where the bucket is null, there are only sums."""
-    added = (
-        counts.group_by([*keys, "bucket"], use_threads=False)
-        .aggregate(
-            [
-                *((name, "sum") for name in ("count", *sums)),
-                *((name, "max") for name in largest),
-            ]
-        )
-        .rename_columns([*keys, "bucket", "count", *sums, *largest])
-        .sort_by([(name, "ascending") for name in (*keys, "bucket")])
-    )
-    columns = {name: whole(added[name]) for name in added.column_names}
-    words = [longs(columns[key].dictionary_encode().indices, -1) for key in keys]
-    starts = np.flatnonzero(changes(*words))
-    made = {key: columns[key].take(pa.array(starts)) for key in keys}
-    made["buckets"] = _listed(columns["bucket"], columns["count"], starts)
+    columns = {name: whole(counts[name]) for name in counts.column_names}
+    words = [_numbers(columns[key]) for key in keys]
+    bucket = longs(columns["bucket"], -1)
+    order, places = grouped([*words, bucket])
+    starts = np.flatnonzero(changes(*(word[order][places] for word in words)))
+    firsts = pa.array(order[places][starts] if len(places) else order)
+    made = {key: columns[key].take(firsts) for key in keys}
+    count = _reduced(np.add, columns["count"], order, places)
+    made["buckets"] = _listed(bucket[order][places], count, starts)
     for name in ("count", *sums, *largest):
-        values = columns[name].to_numpy(zero_copy_only=False)
+        # Of groups all at once: they are one after another.
+        whole_groups = places[starts]
         reduce = np.maximum if name in largest else np.add
-        made[name] = pa.array(reduce.reduceat(values, starts) if len(starts) else values)
+        made[name] = pa.array(_reduced(reduce, columns[name], order, whole_groups))
     return pa.table(made)
 
 
-def _listed(bucket: pa.Array, count: pa.Array, starts: Longs) -> pa.Array:
-    """Buckets with counts, as lists that begin at some places."""
-    known = present(bucket)
+def _numbers(column: pa.Array) -> Longs:
+    """Words or numbers, as numbers in the same order."""
+    return ranks(column)[0][0] if pa.types.is_string(column.type) else longs(column)
+
+
+def _reduced(reduce: np.ufunc, column: pa.Array, order: Longs, starts: Longs) -> npt.NDArray[Any]:
+    """What groups of a column come to, of which each begins somewhere in an order."""
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if not len(starts):
+        return values[:0]
+    found: npt.NDArray[Any] = reduce.reduceat(values[order], starts)
+    return found
+
+
+def _listed(bucket: Longs, count: npt.NDArray[Any], starts: Longs) -> pa.Array:
+    """Buckets with counts, as lists that begin at some places; -1 is none."""
+    known = bucket >= 0
     before = np.append(0, np.cumsum(known))
     offsets = np.append(before[starts], before[-1]).astype(np.int32)
-    wanted = pa.array(known)
     struct = pa.StructArray.from_arrays(
-        [bucket.filter(wanted).cast(pa.int32()), count.filter(wanted).cast(pa.int64())],
+        [pa.array(bucket[known], pa.int32()), pa.array(count[known], pa.int64())],
         names=["bucket", "count"],
     )
     return pa.ListArray.from_arrays(pa.array(offsets), struct)
