@@ -30,8 +30,8 @@ def bucket(us: int) -> int:
     return math.floor(math.log(max(us, 1)) / math.log(1.02) + 0.5)
 
 
-def window(us: int, minutes: int = 1) -> int:
-    return us - us % (minutes * MINUTE)
+def window(us: int) -> int:
+    return us - us % MINUTE
 
 
 def took(start: int | None, end: int | None) -> int | None:
@@ -148,7 +148,7 @@ def latency_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
         known = path(hops, options)
         for hop, part, us in steps(hops):
             if us is not None:
-                key = (known["app"], known["family"], hop, part, window(known["born"], 5))
+                key = (known["app"], known["family"], hop, part, window(known["born"]))
                 found[key].append((us, 1 / known["share"]))
     return {
         key: (

@@ -75,7 +75,7 @@ class Life:
         self.left: dict[str, int] = {}
 
     def step(self, hop: str, role: str, us: int) -> None:
-        window = self._born - self._born % (5 * MINUTE)
+        window = self._born - self._born % MINUTE
         key = (self._hour, self._app, self._family, hop, role, window)
         self._truth.latency[key].append((us, 1 / self._share))
 

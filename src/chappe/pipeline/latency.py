@@ -1,4 +1,4 @@
-"""Latency: how long steps took, by hop, role, app and five minutes of birth."""
+"""Latency: how long steps took, by hop, role, app and minute of birth."""
 
 from __future__ import annotations
 

@@ -9,22 +9,18 @@ wait      whole                it was durable and due, or replayed; a group was 
 work      whole                a consumer was handed it; its group was done
 done      whole                it was durable and due; its group was done
 answer    whole                a request came; it was answered well
-
-A window of five minutes has enough steps to tell what the slowest of a thousand took.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chappe.pipeline.columns import NONE, Flags, Longs
-from chappe.pipeline.hours import MINUTE_US
 from chappe.pipeline.trails import Trails
 
-STEP_WINDOW_US: Final = 5 * MINUTE_US
 HOPS = ("hub", "link", "delivery", "store", "wait", "work", "done", "answer")
 HOP = {name: n for n, name in enumerate(HOPS)}
 ROLES = ("origin", "relay", "last", "whole")

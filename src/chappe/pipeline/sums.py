@@ -34,7 +34,6 @@ from chappe.pipeline.steps import (
     HOP,
     HOPS,
     ROLES,
-    STEP_WINDOW_US,
     WHOLE,
     Steps,
     Ways,
@@ -118,7 +117,7 @@ class Sums:
                 **self._keys(of, "app", "family"),
                 "hop": hop.astype(np.int8),
                 "role": role.astype(np.int8),
-                "window": _window(self._born[of], STEP_WINDOW_US),
+                "window": _window(self._born[of]),
                 "bucket": buckets_of(us),
             },
             {"scaled": 1 / self._share[of]},
@@ -142,7 +141,7 @@ class Sums:
             {
                 "node": np.concatenate([trails.giver[hops], trails.node[given]]),
                 "peer": np.concatenate([trails.node[hops], trails.peers[handing]]),
-                "window": _window(self._born[of], MINUTE_US),
+                "window": _window(self._born[of]),
                 "bucket": bucket,
             },
             {
@@ -166,7 +165,7 @@ class Sums:
             {
                 **self._keys(of, "app", "target"),
                 "what": what,
-                "window": _window(time, MINUTE_US),
+                "window": _window(time),
                 "bucket": bucket,
             },
             {},
@@ -223,5 +222,6 @@ class Sums:
         return pa.table(columns | others)
 
 
-def _window(us: Longs, size: int = MINUTE_US) -> Longs:
-    return us - us % size
+def _window(us: Longs) -> Longs:
+    """The begin of each time's minute."""
+    return us - us % MINUTE_US
