@@ -74,12 +74,14 @@ def _traffic(random: np.random.Generator, begin: int, rows: int) -> Iterator[tup
     def took(count: int, mean: int) -> Any:
         return random.exponential(mean, count).astype(np.int64) + 20
 
+    def ids(true: Any) -> Any:
+        return ((true // 1000 - EPOCH_MS) << 22) | random.integers(0, 1 << 22, len(true))
+
     def about(true: Any, target: str, of: int) -> Rows:
         count = len(true)
-        ids = ((true // 1000 - EPOCH_MS) << 22) | random.integers(0, 1 << 22, count)
         return {
             "app": some(count, "app", 3),
-            "message": ids,
+            "message": ids(true),
             "sender": some(count, "user/u", 5000),
             "target": some(count, target, of),
             "bytes": random.integers(10, 500, count),
@@ -124,7 +126,7 @@ def _traffic(random: np.random.Generator, begin: int, rows: int) -> Iterator[tup
 
     count = rows // 16
     came = times(count)
-    labels = pa.array([f"n3.{begin + n}" for n in range(count)])
+    labels = pa.array([f"n3.{number}" for number in ids(came).tolist()])
     asked = {"node": "n3", "app": some(count, "app", 3), "label": labels}
     yield "n3", _table(count, **asked, kind="asked", at=came, target="service/s", sender="user/u")
     yield "n3", _table(count, **asked, kind="answered", came=came, at=came + took(count, 2000))

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from chappe.errors import ConfigError
+from chappe.pipeline import work
 from chappe.pipeline.bronze import Ledger
 from chappe.pipeline.job import Counts, due, finish, run
 from chappe.pipeline.keeping import expire
@@ -91,13 +92,16 @@ def test_runs_over_files_in_no_order_that_are_interrupted_make_the_same_tables(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """One as a stream, one that is interrupted between tables and within one."""
+    """One as a stream, one that is interrupted between tables and within one; hours are split into
+    many pieces, in the second run into others than in the first."""
+    monkeypatch.setattr(work, "ROWS_PER_TASK", 150)
     events, mine = tmp_path / "events", tmp_path / "tables"
     first, second = pieces(day, seed=1)
     save(first, events, tag="0")
     stream(spark, [events], mine, day.options).wait()
 
     save(second, events, tag="1")
+    monkeypatch.setattr(work, "ROWS_PER_TASK", 250)
     interruption = Interruption(*STOPS)
     for _stage in STOPS:
         with pytest.raises(Interrupted):

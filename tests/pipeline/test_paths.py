@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chappe.ids import Snowflake
 from chappe.pipeline import packing, paths, reading
 from chappe.pipeline.hours import HOUR_US
 from chappe.pipeline.parts import parts_of
@@ -68,6 +72,16 @@ def test_messages_and_requests_are_spread_over_pieces():
     told = [{"label": f"n1.{n}"} for n in range(50)], [{"message": n + 1} for n in range(50)]
     for rows in map(table, told):
         assert set(packing.pieces_of(_of(rows), 3).tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 8])
+def test_ids_as_nodes_give_them_are_spread_evenly(pieces: int):
+    """One in each millisecond, from three nodes."""
+    now = itertools.count(1_773_619_200_000)
+    nodes = [Snowflake(node, lambda: next(now)) for node in (1, 2, 3)]
+    rows = table([{"message": node.next()} for _ in range(2000) for node in nodes])
+    counts = np.bincount(packing.pieces_of(_of(rows), pieces))
+    assert max(counts) < 1.1 * rows.num_rows / pieces
 
 
 def _of(rows: pa.Table) -> dict[str, Any]:

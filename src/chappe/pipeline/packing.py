@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from chappe.ids import NODE_BITS, SEQUENCE_BITS
 from chappe.pipeline.columns import Longs, changes, longs, present, whole
 from chappe.pipeline.schema import PACK, arrow_schema
 
@@ -23,10 +24,14 @@ from chappe.pipeline.schema import PACK, arrow_schema
 MESSAGES, EVENTS, BAD, SUMS = range(4)
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _SCHEMA = arrow_schema(PACK)
+# Above these bits of an id is the time at which it was given.
+_TIME = NODE_BITS + SEQUENCE_BITS
+# The golden ratio, of 64 bits.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Pack(NamedTuple):
-    """Rows that belong together; `notes` is whatever their maker says of them."""
+    """Rows that belong together; `note` is whatever their maker says of them."""
 
     what: int
     born_hour: int
@@ -79,11 +84,18 @@ def runs(keys: Sequence[Longs]) -> Iterator[tuple[Longs, list[int]]]:
 def pieces_of(rows: Mapping[str, Any], pieces: int) -> Longs:
     """The piece that each row is in, by its message or its label."""
     message, label = whole(rows["message"]), whole(rows["label"])
-    piece = longs(message, 0) % pieces
+    piece = _mixed(longs(message, 0)) % pieces
     named = np.flatnonzero(present(label))
     if pieces > 1 and len(named):
         piece[named] = _hashed(label.take(pa.array(named))) % pieces
     return piece
+
+
+def _mixed(ids: Longs) -> Longs:
+    """Ids as numbers that are spread evenly. An id's own last digits are not: they count the ids of
+    one millisecond, mostly from the same number on."""
+    spread = (ids ^ (ids >> _TIME)).astype(np.uint64) * _SPREAD
+    return (spread >> np.uint64(33)).astype(np.int64)
 
 
 def _hashed(words: pa.Array) -> Longs:

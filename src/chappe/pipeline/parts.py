@@ -5,8 +5,8 @@ A task that is done again writes the same file anew, as a whole.
 
 from __future__ import annotations
 
-import os
 import shutil
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ def write_part(tables: Path, name: str, run: int, hour: str, piece: int, rows: p
     words = [field.name for field in schema if pa.types.is_string(field.type)]
     folder = parts_of(tables, name, run) / f"hour={hour}"
     folder.mkdir(parents=True, exist_ok=True)
-    whole, begun = folder / f"part-{piece}.parquet", folder / f".part-{piece}-{os.getpid()}"
+    whole, begun = folder / f"part-{piece}.parquet", folder / f".part-{piece}-{uuid.uuid4().hex}"
     pq.write_table(
         rows.select(schema.names).cast(schema),
         begun,

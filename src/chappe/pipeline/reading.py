@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,6 +28,8 @@ _ROWS = 131_072
 # More tasks than this are not worth their start.
 _TASKS = 512
 BEATS = "beats"
+# What a message is known by.
+_OF = ("message", "label")
 
 
 def read_events(
@@ -98,15 +101,12 @@ def _sorted_out(rows: pa.Table, closed: Closed, pieces: int, file: str) -> Itera
             yield Pack(kind, hour, one, rows.select(MESSAGE_NAMES).take(taken))
         elif kind == EVENTS:
             part = rows.take(taken)
-            beats = pa.compute.any(pa.compute.equal(part["kind"], "link")).as_py()
+            beats = pc.any(pc.equal(part["kind"], "link")).as_py()
             yield Pack(kind, hour, one, part, BEATS if beats else None)
         else:
             part = rows.append_column("problem", problems).take(taken)
             names = pa.array([file] * len(places))
             yield Pack(kind, hour, one, part.append_column("file", names))
-
-
-_OF = ("message", "label")
 
 
 def _paths(batches: Iterable[pa.RecordBatch], pieces: int) -> Iterator[pa.RecordBatch]:
@@ -122,9 +122,9 @@ def _paths(batches: Iterable[pa.RecordBatch], pieces: int) -> Iterator[pa.Record
 def _hops(paths: pa.Table, about: Sequence[str]) -> dict[str, Any]:
     """A row for each hop, with what is told of its message."""
     hops = whole(paths["hops"])
-    counts = longs(pa.compute.list_value_length(hops), 0)
+    counts = longs(pc.list_value_length(hops), 0)
     owner = pa.array(np.repeat(np.arange(len(counts)), counts))
-    flat = pa.compute.list_flatten(hops)
+    flat = pc.list_flatten(hops)
     fields = dict(zip(HOP_NAMES, flat.flatten(), strict=True))
     return {name: whole(paths[name]).take(owner) for name in about} | fields
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from chappe.errors import ChappeError
 from chappe.pipeline import paths
 from chappe.pipeline.bronze import Plan
 from chappe.pipeline.clocks import Clocks
@@ -22,6 +23,7 @@ from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import clear_parts
 from chappe.pipeline.reading import read_events, read_paths, read_rows
 from chappe.pipeline.schema import PACK
+from chappe.pipeline.table import Table
 
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
 ROWS_PER_TASK = 400_000
@@ -97,6 +99,12 @@ class Work:
         return read_events(self._spark, self._plan.files, closed, self._pieces, tasks)
 
     def _gather(self, before: Sequence[str], hours: int, clocks: Clocks) -> DataFrame:
+        if Table(self._tables, "paths").run() >= self._plan.run:
+            # What would be made anew is what it would be made of.
+            raise ChappeError(
+                f"{self._folder} is gone, and with it what run {self._plan.run} had worked out: "
+                "put it back, or make new tables of the same events"
+            )
         packs = self.packs().where(fn.col("what") == MESSAGES)
         if before:
             packs = packs.unionByName(read_paths(self._spark, before, self._pieces))
