@@ -1,9 +1,11 @@
 """Events: what recording costs a node, all of it and one in a hundred, beside none at all.
 
-Three nodes do the same work in lockstep (lockstep.py), many times over, and each is compared with
-the one that records nothing. The median of those ratios is what counts: whoever else uses the
-machine disturbs some of them, not most. CPU time is that of the node with all its threads; what
-the process that copies needs, off the messages' way and after everything else, is told by itself.
+Nodes do the same work in lockstep (lockstep.py), and each is compared with the one that records
+nothing. Each repetition has nodes of its own: where a process happens to lie in memory makes it
+faster or slower by some per cent for all its life. One node more records nothing, either: by how
+much it differs from the first is what such a comparison cannot tell. The median of the ratios is
+what counts. CPU time is that of the node with all its threads; what the process that copies needs,
+off the messages' way and after everything else, is told by itself.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from benchmarks.figure import Figure, Promise, Table, figure, ratio
 from benchmarks.lockstep import Drill, costs_of, cpu_ns
 from benchmarks.server import Server, start_chappe
 
-_REPETITIONS = 9
+_REPETITIONS = 15
 # In one repetition, for each node; and as many messages in a turn as are written down at once.
-_TURNS = 12
+_TURNS = 8
 _MESSAGES = 9_000
 # Of a fan-out, so many deliveries.
 _DELIVERIES = 100_000
@@ -30,6 +32,7 @@ _DELIVERIES = 100_000
 _REST_S = 10.0
 _SECTIONS = {
     "nothing": "enabled = false",
+    "nothing, again": "enabled = false",
     "1 in 100": "enabled = true\nshare = 0.01",
     "all": "enabled = true\nshare = 1.0",
 }
@@ -66,29 +69,40 @@ class EventCost:
         return len(WORKS) * self._repetitions(bench) + 2
 
     def measure(self, bench: Bench) -> list[Table]:
-        with _servers(bench) as (servers, folder):
-            tables = [self._measure_work(bench, work, servers) for work in WORKS]
-            bench.advance("nodes that record, at rest")
-            tables.append(_measure_rest(servers, _REST_S / 5 if bench.quick else _REST_S))
-            for server in servers.values():
-                server.process.terminate()
-                server.process.wait()
-            bench.advance("copying events")
-            return [*tables, _measure_copying(folder)]
+        costs: dict[Work, dict[str, list[float]]] = {
+            work: {what: [] for what in _SECTIONS} for work in WORKS
+        }
+        last = self._repetitions(bench) - 1
+        for repetition in range(last + 1):
+            with _servers(bench) as (servers, folder):
+                for work in WORKS:
+                    bench.advance(f"recording: {work.title}")
+                    self._measure_work(bench, work, servers, costs[work])
+                if repetition == last:
+                    bench.advance("nodes that record, at rest")
+                    rest = _measure_rest(servers, _REST_S / 5 if bench.quick else _REST_S)
+                    for server in servers.values():
+                        server.process.terminate()
+                        server.process.wait()
+                    bench.advance("copying events")
+                    copying = _measure_copying(folder)
+        tables = [
+            _tabulate(work, {what: figure(values) for what, values in each.items()})
+            for work, each in costs.items()
+        ]
+        return [*tables, rest, copying]
 
     def _repetitions(self, bench: Bench) -> int:
         return 1 if bench.quick else _REPETITIONS
 
-    def _measure_work(self, bench: Bench, work: Work, servers: dict[str, Server]) -> Table:
-        costs: dict[str, list[float]] = {what: [] for what in servers}
+    def _measure_work(
+        self, bench: Bench, work: Work, servers: dict[str, Server], costs: dict[str, list[float]]
+    ) -> None:
         fan = work.drill.shape == "fan"
         messages = _DELIVERIES // work.drill.count if fan else _MESSAGES
         turns = 2 if bench.quick else _TURNS
-        for _ in range(self._repetitions(bench)):
-            bench.advance(f"recording: {work.title}")
-            for what, cost in costs_of(servers, work.drill, messages, turns).items():
-                costs[what].append(cost)
-        return _tabulate(work, {what: figure(values) for what, values in costs.items()})
+        for what, cost in costs_of(servers, work.drill, messages, turns).items():
+            costs[what].append(cost)
 
 
 @contextmanager
