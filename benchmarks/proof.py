@@ -43,6 +43,10 @@ PROOFS = {
     "queues: logs are cut and damaged": "tests/faults/test_damage.py",
     "queues: masters are killed, paused, cut off": "tests/faults/test_replication.py",
     "one suite on every edge": "tests/contract",
+    "tables: paths are what their hops say": "tests/pipeline/test_paths.py",
+    "tables: sums are what their hops say": "tests/pipeline/test_sums.py",
+    "tables: runs that are interrupted anywhere": "tests/pipeline/test_increments.py",
+    "tables: a cluster whose nodes are killed": "tests/pipeline/test_live.py",
 }
 
 
