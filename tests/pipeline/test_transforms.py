@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import lives, queues, sessions, silver
+from chappe.pipeline import queues, silver
 from chappe.pipeline.links import links
 from chappe.pipeline.options import Options
 from chappe.pipeline.paths import paths_of
@@ -43,33 +43,6 @@ def world(*names: str) -> World:
     for name in names:
         made.start(name, DAY)
     return made
-
-
-def test_a_node_died_if_it_is_back_or_silent_without_having_stopped(spark: SparkSession):
-    minute = {"hour": H0, "missed": 0}
-    told = table(
-        spark,
-        "lives",
-        {**minute, "node": "back", "boot": 1, "began": 1, "alive": DAY},
-        {**minute, "node": "back", "boot": 2, "began": 2, "alive": DAY + HOUR},
-        {**minute, "node": "silent", "boot": 1, "began": 1, "alive": DAY + HOUR - 3 * MINUTE},
-        {
-            **minute,
-            "node": "slow",
-            "boot": 1,
-            "began": 1,
-            "alive": DAY + HOUR - MINUTE,
-            "missed": 1,
-        },
-        {**minute, "node": "stopped", "boot": 1, "began": 1, "alive": DAY, "stopped": DAY},
-    )
-    assert rows(lives.known(told, OPTIONS), "node", "boot", "died", "missed") == [
-        ("back", 1, True, []),
-        ("back", 2, False, []),
-        ("silent", 1, True, []),
-        ("slow", 1, False, [H0]),
-        ("stopped", 1, False, []),
-    ]
 
 
 def test_a_queue_s_lag_goes_on_from_before(spark: SparkSession):
@@ -112,23 +85,6 @@ def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more(sp
         (DAY, 3, 3),
         (DAY + MINUTE, 0, 2),
         (DAY + 2 * MINUTE, 0, 0),
-    ]
-
-
-def test_who_comes_back_soon_is_a_reconnect_wherever_it_was(spark: SparkSession):
-    here = world("n1", "n2")
-    who = {"app": "a", "target": "user/u", "edge": "tcp", "session": "s"}
-    here.tell("n1", DAY + SECOND, "session_opened", **who)
-    here.tell("n1", DAY + MINUTE, "session_closed", **who, came=DAY + SECOND)
-    here.tell("n2", DAY + MINUTE + SECOND, "session_opened", **who)
-    here.tell("n2", DAY + 2 * MINUTE, "session_closed", **who, came=DAY + MINUTE + SECOND)
-    here.tell("n2", DAY + 4 * MINUTE, "session_opened", **who)
-    made = sessions.turnover(events(spark, here.rows), OPTIONS)
-    assert rows(made, "window", "opened", "closed", "reconnects") == [
-        (DAY, 1, 0, 0),
-        (DAY + MINUTE, 1, 1, 1),
-        (DAY + 2 * MINUTE, 0, 1, 0),
-        (DAY + 4 * MINUTE, 1, 0, 0),
     ]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from chappe.pipeline import paths
 from chappe.pipeline.bronze import Plan
@@ -20,8 +21,9 @@ from chappe.pipeline.hourly import put_together, write_events
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import clear_parts
+from chappe.pipeline.presence import Hour, look_through
 from chappe.pipeline.reading import read_events, read_paths, read_rows
-from chappe.pipeline.schema import PACK
+from chappe.pipeline.schema import PACK, TURNOVER
 
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
 ROWS_PER_TASK = 400_000
@@ -79,17 +81,25 @@ class Work:
         written = write_events(packs, self._tables, self._plan.run, _tasks(hours))
         written.collect()
 
+    def turnover(
+        self, hours: Callable[[], Sequence[Hour]], clocks: Callable[[], Clocks]
+    ) -> DataFrame:
+        """Who comes and goes in hours; with it, lives and stays are written."""
+        return self._kept("turnover", lambda: self._look_through(hours(), clocks()), TURNOVER)
+
     def finish(self) -> None:
         """Throw all of it away."""
         shutil.rmtree(self._folder.parent, ignore_errors=True)
 
-    def _kept(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+    def _kept(
+        self, name: str, make: Callable[[], DataFrame], schema: StructType = PACK
+    ) -> DataFrame:
         place = self._folder / name
         # Spark puts it there when all is written.
         if not (place / "_SUCCESS").exists():
             made = make().write.mode("overwrite").options(**_LARGE_VALUES)
             made.parquet(str(place))
-        return self._spark.read.schema(PACK).parquet(str(place))
+        return self._spark.read.schema(schema).parquet(str(place))
 
     def _read(self) -> DataFrame:
         tasks = max(8, self._plan.rows // ROWS_PER_TASK)
@@ -107,6 +117,11 @@ class Work:
     def _put_together(self, sums: DataFrame, hours: int) -> DataFrame:
         self._clear("latency", "delivery", "flows")
         return put_together(sums, self._tables, self._plan.run, _tasks(hours))
+
+    def _look_through(self, hours: Sequence[Hour], clocks: Clocks) -> DataFrame:
+        self._clear("lives", "stays")
+        run, options, tasks = self._plan.run, self._options, _tasks(len(hours))
+        return look_through(self._spark, hours, self._tables, run, clocks, options, tasks)
 
     def _clear(self, *names: str) -> None:
         for name in names:
