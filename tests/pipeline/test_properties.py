@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -16,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from chappe.ids import EPOCH_MS
-from chappe.pipeline import clocks, sessions, sketch
+from chappe.pipeline import sessions, sketch
 from chappe.pipeline.hours import hour_of, window_of
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT
@@ -56,30 +55,6 @@ def test_a_time_is_in_the_same_bucket_wherever_it_is_counted(
     buckets = sketch.buckets_of(np.array(known, np.int64)).tolist()
     assert [row["bucket"] for row in made if row["us"] is not None] == buckets
     assert all(row["bucket"] is None for row in made if row["us"] is None)
-
-
-BEATS = st.tuples(st.integers(0, 3), st.integers(1, 10**6), st.integers(-(10**9), 10**9))
-
-
-@FEW
-@given(st.lists(BEATS, min_size=50, max_size=400))
-def test_clocks_are_told_by_the_median_of_the_quickest_quarter_of_beats(
-    spark: SparkSession, beats: list[tuple[int, int, int]]
-):
-    about = {"kind": "link", "node": "a", "peer": "b"}
-    rows = [
-        {**about, "at": DAY + minute * MINUTE + n, "round_trip": trip, "ahead": ahead}
-        for n, (minute, trip, ahead) in enumerate(beats)
-    ]
-    made = clocks.offsets(events(spark, rows)).collect()
-    found = {row["window"]: row["ahead"] for row in made}
-    by_minute: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for minute, trip, ahead in beats:
-        by_minute[DAY + minute * MINUTE].append((trip, ahead))
-    for window, told in by_minute.items():
-        quickest = sorted(told)[: math.ceil(len(told) / 4)]
-        assert found[window] == sorted(a for _t, a in quickest)[(len(quickest) - 1) // 2]
-    assert found.keys() == by_minute.keys()
 
 
 VISITS = st.tuples(
