@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from chappe.pipeline import queues, silver
-from chappe.pipeline.links import links
 from chappe.pipeline.options import Options
 from chappe.pipeline.paths import paths_of
-from chappe.pipeline.schema import EVENT, TABLES
+from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
 from chappe.pipeline.sums import FLOWS, Sums
 from tests.pipeline import tales
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
@@ -70,7 +70,7 @@ def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more(sp
         if n == 0:
             here.work("n1", DAY + MINUTE, message, "dropped", reason="nobody", attempt=None)
     told = [row for row in here.rows if "message" in row]
-    here.tell("n1", DAY + 2 * MINUTE, "removed", app="a", target="queue/q", n=2)
+    removed = here.tell("n1", DAY + 2 * MINUTE, "removed", app="a", target="queue/q", n=2)
     paths, trails = paths_of(tales.table(told), H0, tales.clocks({}), OPTIONS)
     assert trails is not None
     assert [(row["open"], row["cancelled"]) for row in paths.to_pylist()] == [
@@ -79,27 +79,11 @@ def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more(sp
         (True, False),
     ]
     happened = queues.flows(dict(Sums(paths, trails, OPTIONS).all())[FLOWS])
-    flows = table(spark, "flows", *({"hour": H0, **row} for row in happened.to_pylist()))
-    flows = flows.unionByName(queues.of_queues(events(spark, here.rows)))
+    thrown = queues.of_queues(pa.Table.from_pylist([removed], arrow_schema(EVENT)))
+    every = [*happened.to_pylist(), *thrown.to_pylist()]
+    flows = table(spark, "flows", *({"hour": H0, **row} for row in every))
     assert rows(queues.queues(flows, 0), "window", "stored", "lag") == [
         (DAY, 3, 3),
         (DAY + MINUTE, 0, 2),
         (DAY + 2 * MINUTE, 0, 0),
-    ]
-
-
-def test_a_link_that_is_down_over_the_hour_is_down_in_both(spark: SparkSession):
-    here = world("n1")
-    here.tell("n1", DAY + HOUR - SECOND, "link_down", peer="n2", reason="silent")
-    here.tell("n1", DAY + HOUR + MINUTE + SECOND, "link_up", peer="n2")
-    nothing = spark.createDataFrame(
-        [],
-        "hour string, node string, peer string, window long, handed long, arrived long, "
-        "delay_p50 double, delay_p99 double",
-    )
-    made = links(nothing, events(spark, here.rows))
-    assert rows(made, "hour", "window", "downs", "ups", "down_us") == [
-        (H0, DAY + HOUR - MINUTE, 1, 0, SECOND),
-        ("2026-03-16T01", DAY + HOUR, 0, 0, MINUTE),
-        ("2026-03-16T01", DAY + HOUR + MINUTE, 0, 1, SECOND),
     ]

@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import audit, bronze, clocks, links, lives, presence, queues, sessions, silver
-from chappe.pipeline.clocks import Offset
+from chappe.pipeline import audit, bronze, clocks, lives, presence, queues, sessions, silver
 from chappe.pipeline.hours import HOUR_US, and_before, around, hour_names, hour_us, hours_after
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
 from chappe.pipeline.reading import BEATS
-from chappe.pipeline.schema import TABLES, TRAVELS, TURNOVER, arrow_schema
+from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
 from chappe.pipeline.table import Table, read
+from chappe.pipeline.told import sources
 from chappe.pipeline.work import Work
 
 
@@ -151,10 +151,9 @@ class Making:
         return Made(None, self._event_hours)
 
     def _clocks(self) -> Made:
-        events = self._table("events", and_before(self._clock_hours))
-        found = clocks.offsets(events).collect()
-        offsets = [Offset(row["node"], row["peer"], row["window"], row["ahead"]) for row in found]
-        shifts = [shift._asdict() for shift in clocks.solve(offsets, self._clock_hours)]
+        files = self._tables["events"].files_by_hour(and_before(self._clock_hours))
+        offsets = self._work.offsets(files)
+        shifts = [shift._asdict() for shift in clocks.solved(offsets, self._clock_hours)]
         rows = pa.Table.from_pylist(shifts, schema=arrow_schema(TABLES["clocks"]))
         return Made(rows, self._clock_hours)
 
@@ -171,8 +170,19 @@ class Making:
             return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
         return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", wanted)]))
 
-    def _by_hour(self) -> DataFrame:
-        return self._work.by_hour(self._gathered(), len(self._path_hours))
+    def _by_hour(self) -> None:
+        self._work.by_hour(self._gathered(), self._sources)
+
+    def _sources(self) -> dict[str, pa.Table]:
+        """Of each hour that links are made of anew: which files of events tell of it."""
+        files = self._tables["events"].files_by_hour(around(self._link_hours))
+        flowing = self.hours
+        return {hour: sources(hour, files, queues=hour in flowing) for hour in self._link_hours}
+
+    @property
+    def _link_hours(self) -> set[str]:
+        """A link that went down in an hour may be down in the next."""
+        return self._path_hours | hours_after(self._event_hours, 1)
 
     def _paths(self) -> Made:
         self._gathered()
@@ -187,17 +197,13 @@ class Making:
         return Made(None, self._path_hours)
 
     def _links(self) -> Made:
-        hours = self._path_hours | hours_after(self._event_hours, 1)
-        events = self._table("events", and_before(hours))
-        travels = opened(self._by_hour(), TRAVELS)
-        made = links.links(travels, events)
-        return Made(made.where(fn.col("hour").isin(*sorted(hours))), hours)
+        self._by_hour()
+        return Made(None, self._link_hours)
 
     def _flows(self) -> Made:
         """By birth hour of messages; those of no message by the hour in which it was told."""
         self._by_hour()
-        hours = self._path_hours | self._event_hours
-        return Made(queues.of_queues(self._table("events", hours)), hours)
+        return Made(None, self.hours)
 
     def _queues(self) -> Made:
         """From an hour before the first message that was touched: what is in a queue later depends

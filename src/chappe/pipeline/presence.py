@@ -8,14 +8,11 @@ have gone shortly before the hour began.
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from chappe.pipeline import lives, sessions
@@ -23,12 +20,12 @@ from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.hours import around
 from chappe.pipeline.options import Options
 from chappe.pipeline.parts import write_part
-from chappe.pipeline.schema import EVENT, TURNOVER, arrow_schema
+from chappe.pipeline.reading import rows_of
+from chappe.pipeline.schema import TURNOVER
 from chappe.pipeline.table import Table
 
 _HOURS: Final = "hour string, files array<string>, near array<string>, lives boolean, stays boolean"
 _COLUMNS: Final = [*dict.fromkeys((*lives.COLUMNS, *sessions.COLUMNS))]
-_SCHEMA: Final = pa.schema([arrow_schema(EVENT).field(name) for name in _COLUMNS])
 
 
 class Hour(NamedTuple):
@@ -45,13 +42,11 @@ class Hour(NamedTuple):
 def hours_of(events: Table, told: set[str], new: set[str]) -> list[Hour]:
     """The hours around some of which events are to be looked at, as lives, and in some as stays."""
     hours = around(told)
-    files: dict[str, list[str]] = defaultdict(list)
-    for file in events.files(around(hours)):
-        files[Path(file).parent.name.removeprefix("hour=")].append(file)
+    files = events.files_by_hour(around(hours))
     found = []
     for hour in sorted(hours):
-        near = [file for other in sorted(around([hour]) - {hour}) for file in files[other]]
-        found.append(Hour(hour, files[hour], near, hour in told, hour in new))
+        near = [file for other in sorted(around([hour]) - {hour}) for file in files.get(other, [])]
+        found.append(Hour(hour, files.get(hour, []), near, hour in told, hour in new))
     return found
 
 
@@ -75,22 +70,11 @@ def _look_through(
     batches: Iterable[pa.RecordBatch], tables: str, run: int, clocks: Clocks, options: Options
 ) -> Iterator[pa.RecordBatch]:
     for one in (Hour(**row) for batch in batches for row in batch.to_pylist()):
-        own = _events(one.files, (*lives.KINDS, *sessions.KINDS))
+        own = rows_of(one.files, _COLUMNS, (*lives.KINDS, *sessions.KINDS))
         if one.lives:
             told = lives.told(own, one.hour, clocks)
             write_part(Path(tables), "lives", run, one.hour, 0, told)
         if one.stays:
             write_part(Path(tables), "stays", run, one.hour, 0, sessions.stays(own))
-        every = pa.concat_tables([own, _events(one.near, sessions.KINDS)])
+        every = pa.concat_tables([own, rows_of(one.near, _COLUMNS, sessions.KINDS)])
         yield from sessions.turnover(every, one.hour, clocks, options).to_batches()
-
-
-def _events(files: Iterable[str], kinds: Sequence[str]) -> pa.Table:
-    """Events of some kinds, and what of them is needed here."""
-    wanted = pc.field("kind").isin(kinds)
-    # Each is one file, whatever the folders that it is in are called.
-    read = [
-        pq.read_table(file, columns=_COLUMNS, filters=wanted, partitioning=None, use_threads=False)
-        for file in files
-    ]
-    return pa.concat_tables([_SCHEMA.empty_table(), *(one.cast(_SCHEMA) for one in read)])

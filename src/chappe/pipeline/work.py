@@ -7,9 +7,10 @@ anew. With the packs that a step makes its tasks write the files of tables.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
@@ -17,7 +18,7 @@ from pyspark.sql.types import StructType
 from chappe.pipeline import paths
 from chappe.pipeline.bronze import Plan
 from chappe.pipeline.clocks import Clocks
-from chappe.pipeline.hourly import put_together, write_events
+from chappe.pipeline.hourly import find_offsets, put_together, write_events
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import clear_parts
@@ -68,10 +69,14 @@ class Work:
         are new, and of those that files of paths had before."""
         return self._kept("sums", lambda: self._gather(before, hours, clocks()))
 
-    def by_hour(self, sums: DataFrame, hours: int) -> DataFrame:
-        """Packs of what went from node to node; with them, all tables are written that are sums of
-        an hour's paths."""
-        return self._kept("hours", lambda: self._put_together(sums, hours))
+    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> None:
+        """Write all tables that are sums of an hour's paths, and of what nodes told of the hour
+        besides, as sources say by hour."""
+        self._kept("hours", lambda: self._put_together(sums, sources()))
+
+    def offsets(self, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:
+        """Packs of what beats say of clocks, by hour, of files of events."""
+        return find_offsets(self._spark, files)
 
     def write_events(self, packs: DataFrame, before: Sequence[str], hours: int) -> None:
         """Write events, with those that files had before."""
@@ -114,9 +119,9 @@ class Work:
         tasks = _tasks(hours * self._pieces)
         return paths.gather(packs, self._tables, self._plan.run, clocks, self._options, tasks)
 
-    def _put_together(self, sums: DataFrame, hours: int) -> DataFrame:
-        self._clear("latency", "delivery", "flows")
-        return put_together(sums, self._tables, self._plan.run, _tasks(hours))
+    def _put_together(self, sums: DataFrame, sources: Mapping[str, pa.Table]) -> DataFrame:
+        self._clear("latency", "delivery", "links", "flows")
+        return put_together(sums, sources, self._tables, self._plan.run, _tasks(len(sources)))
 
     def _look_through(self, hours: Sequence[Hour], clocks: Clocks) -> DataFrame:
         self._clear("lives", "stays")
