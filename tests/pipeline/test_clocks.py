@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.pipeline.clocks import Offset, solve
+from chappe.pipeline.clocks import Offset, offsets, solve, solved
 from chappe.pipeline.hours import hour_name, hour_us, hours_after
+from chappe.pipeline.packing import SUMS, Pack
+from chappe.pipeline.schema import EVENT, arrow_schema
 from tests.pipeline.traffic import DAY, HOUR, MINUTE
 
 H0, H1 = "2026-03-16T00", "2026-03-16T01"
@@ -23,6 +29,55 @@ def test_hours_have_names():
     assert hour_us(H0) == DAY
     assert hour_name(DAY + HOUR + 5) == H1
     assert hours_after([H0], 1) == {H0, H1}
+
+
+# Few values, so that much is equal.
+BEATS = st.tuples(
+    st.sampled_from([("a", "b"), ("b", "a")]),
+    st.sampled_from([0, 1, MINUTE - 1, MINUTE]),
+    st.one_of(st.none(), st.integers(0, 2)),
+    st.one_of(st.none(), st.integers(-9, 9)),
+)
+
+
+@given(st.lists(BEATS, max_size=60))
+def test_clocks_are_told_by_the_median_of_the_quickest_quarter_of_beats(beats: list):
+    names = ("pair", "at", "round_trip", "ahead")
+    rows = [dict(zip(names, beat, strict=True)) for beat in beats]
+    told = [
+        {**row, "node": row["pair"][0], "peer": row["pair"][1], "at": DAY + row["at"]}
+        for row in rows
+    ]
+    found = offsets(pa.Table.from_pylist(told, arrow_schema(EVENT))).to_pylist()
+    by_minute: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
+    for (node, peer), at, trip, ahead in beats:
+        if trip is not None and ahead is not None:
+            by_minute[node, peer, DAY + at - at % MINUTE].append((trip, ahead))
+    truth = []
+    for key, said in sorted(by_minute.items()):
+        quickest = sorted(said)[: math.ceil(len(said) / 4)]
+        truth.append((*key, sorted(a for _t, a in quickest)[(len(quickest) - 1) // 2]))
+    assert [tuple(row.values()) for row in found] == truth
+
+
+def test_of_beats_that_are_equally_quick_those_count_that_say_less():
+    beat = {"node": "a", "peer": "b", "at": DAY, "round_trip": 1}
+    said = [{**beat, "ahead": ahead} for ahead in (9, 8, 7, 6, 5)]
+    [found] = offsets(pa.Table.from_pylist(said, arrow_schema(EVENT))).to_pylist()
+    assert found["ahead"] == 5
+
+
+def test_hours_are_solved_one_by_one_as_all_together():
+    found = [Offset("a", "b", DAY + n * 7 * MINUTE, 1000 * n) for n in range(30)]
+    hours = sorted({hour_name(one.window) for one in found})
+    packs = {}
+    for name in hours:
+        mine = [one._asdict() for one in found if hour_name(one.window) == name]
+        pack = Pack(SUMS, 0, 0, pa.Table.from_pylist(mine))
+        packs[name] = pack.batch().column("data")[0]
+    wanted = hours_after(hours, 2)
+    assert len(wanted) == len(hours) + 2
+    assert list(solved(packs, wanted)) == list(solve(found, wanted))
 
 
 @given(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.pipeline import queues
+from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
 from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.sketch import time_of
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, hour
@@ -82,6 +83,29 @@ def test_flows_of_the_same_are_added_up_and_the_youngest_and_the_longest_wait_re
         {**same, "count": 4, "frontier": DAY + 9, "max": 1, "bucket": None},
         {**same, "count": 6, "frontier": DAY + 5, "max": 11},
     ]
+
+
+def test_queues_that_are_removed_and_letters_that_are_thrown_away_together_are_flows():
+    about = {"app": "a", "target": "queue/q", "at": DAY + 5}
+    rows = [
+        {**about, "kind": "removed", "n": 2},
+        {**about, "kind": "removed", "n": 3, "at": DAY + MINUTE - 1},
+        {**about, "kind": "removed", "n": 4, "at": DAY + MINUTE},
+        {**about, "kind": "removed", "target": "queue/r"},
+        {**about, "kind": "purged", "n": 5},
+        # Of a message by itself its path tells.
+        {**about, "kind": "purged", "n": 1, "message": 7},
+    ]
+    made = queues.of_queues(pa.Table.from_pylist(rows, arrow_schema(EVENT)))
+    assert made.schema == arrow_schema(TABLES["flows"]).remove(0)
+    names = ("app", "queue", "what", "window", "bucket", "count", "frontier", "max")
+    assert {tuple(row[name] for name in names) for row in made.to_pylist()} == {
+        ("a", "queue/q", "removed", DAY, None, 5, None, None),
+        ("a", "queue/q", "removed", DAY + MINUTE, None, 4, None, None),
+        ("a", "queue/r", "removed", DAY, None, None, None, None),
+        ("a", "queue/q", "purged", DAY, None, 5, None, None),
+    }
+    assert made.num_rows == 4
 
 
 def test_what_is_of_no_known_number_is_none():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import lives, queues, sessions, silver
-from chappe.pipeline.links import links
+from chappe.pipeline import queues, silver
 from chappe.pipeline.options import Options
 from chappe.pipeline.paths import paths_of
-from chappe.pipeline.schema import EVENT, TABLES
+from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
 from chappe.pipeline.sums import FLOWS, Sums
 from tests.pipeline import tales
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
@@ -45,33 +45,6 @@ def world(*names: str) -> World:
     return made
 
 
-def test_a_node_died_if_it_is_back_or_silent_without_having_stopped(spark: SparkSession):
-    minute = {"hour": H0, "missed": 0}
-    told = table(
-        spark,
-        "lives",
-        {**minute, "node": "back", "boot": 1, "began": 1, "alive": DAY},
-        {**minute, "node": "back", "boot": 2, "began": 2, "alive": DAY + HOUR},
-        {**minute, "node": "silent", "boot": 1, "began": 1, "alive": DAY + HOUR - 3 * MINUTE},
-        {
-            **minute,
-            "node": "slow",
-            "boot": 1,
-            "began": 1,
-            "alive": DAY + HOUR - MINUTE,
-            "missed": 1,
-        },
-        {**minute, "node": "stopped", "boot": 1, "began": 1, "alive": DAY, "stopped": DAY},
-    )
-    assert rows(lives.known(told, OPTIONS), "node", "boot", "died", "missed") == [
-        ("back", 1, True, []),
-        ("back", 2, False, []),
-        ("silent", 1, True, []),
-        ("slow", 1, False, [H0]),
-        ("stopped", 1, False, []),
-    ]
-
-
 def test_a_queue_s_lag_goes_on_from_before(spark: SparkSession):
     flow = {"hour": H0, "app": "a", "queue": "queue/q"}
     flows = table(
@@ -97,7 +70,7 @@ def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more(sp
         if n == 0:
             here.work("n1", DAY + MINUTE, message, "dropped", reason="nobody", attempt=None)
     told = [row for row in here.rows if "message" in row]
-    here.tell("n1", DAY + 2 * MINUTE, "removed", app="a", target="queue/q", n=2)
+    removed = here.tell("n1", DAY + 2 * MINUTE, "removed", app="a", target="queue/q", n=2)
     paths, trails = paths_of(tales.table(told), H0, tales.clocks({}), OPTIONS)
     assert trails is not None
     assert [(row["open"], row["cancelled"]) for row in paths.to_pylist()] == [
@@ -106,44 +79,11 @@ def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more(sp
         (True, False),
     ]
     happened = queues.flows(dict(Sums(paths, trails, OPTIONS).all())[FLOWS])
-    flows = table(spark, "flows", *({"hour": H0, **row} for row in happened.to_pylist()))
-    flows = flows.unionByName(queues.of_queues(events(spark, here.rows)))
+    thrown = queues.of_queues(pa.Table.from_pylist([removed], arrow_schema(EVENT)))
+    every = [*happened.to_pylist(), *thrown.to_pylist()]
+    flows = table(spark, "flows", *({"hour": H0, **row} for row in every))
     assert rows(queues.queues(flows, 0), "window", "stored", "lag") == [
         (DAY, 3, 3),
         (DAY + MINUTE, 0, 2),
         (DAY + 2 * MINUTE, 0, 0),
-    ]
-
-
-def test_who_comes_back_soon_is_a_reconnect_wherever_it_was(spark: SparkSession):
-    here = world("n1", "n2")
-    who = {"app": "a", "target": "user/u", "edge": "tcp", "session": "s"}
-    here.tell("n1", DAY + SECOND, "session_opened", **who)
-    here.tell("n1", DAY + MINUTE, "session_closed", **who, came=DAY + SECOND)
-    here.tell("n2", DAY + MINUTE + SECOND, "session_opened", **who)
-    here.tell("n2", DAY + 2 * MINUTE, "session_closed", **who, came=DAY + MINUTE + SECOND)
-    here.tell("n2", DAY + 4 * MINUTE, "session_opened", **who)
-    made = sessions.turnover(events(spark, here.rows), OPTIONS)
-    assert rows(made, "window", "opened", "closed", "reconnects") == [
-        (DAY, 1, 0, 0),
-        (DAY + MINUTE, 1, 1, 1),
-        (DAY + 2 * MINUTE, 0, 1, 0),
-        (DAY + 4 * MINUTE, 1, 0, 0),
-    ]
-
-
-def test_a_link_that_is_down_over_the_hour_is_down_in_both(spark: SparkSession):
-    here = world("n1")
-    here.tell("n1", DAY + HOUR - SECOND, "link_down", peer="n2", reason="silent")
-    here.tell("n1", DAY + HOUR + MINUTE + SECOND, "link_up", peer="n2")
-    nothing = spark.createDataFrame(
-        [],
-        "hour string, node string, peer string, window long, handed long, arrived long, "
-        "delay_p50 double, delay_p99 double",
-    )
-    made = links(nothing, events(spark, here.rows))
-    assert rows(made, "hour", "window", "downs", "ups", "down_us") == [
-        (H0, DAY + HOUR - MINUTE, 1, 0, SECOND),
-        ("2026-03-16T01", DAY + HOUR, 0, 0, MINUTE),
-        ("2026-03-16T01", DAY + HOUR + MINUTE, 0, 1, SECOND),
     ]

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from chappe.pipeline.clocks import offsets
 from chappe.pipeline.delivery import delivery
-from chappe.pipeline.hours import HOUR_US, hour_name
+from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
 from chappe.pipeline.latency import latency
-from chappe.pipeline.links import travels
+from chappe.pipeline.links import links, travels
 from chappe.pipeline.packing import SUMS, Pack, read
 from chappe.pipeline.parts import write_part
-from chappe.pipeline.queues import flows
+from chappe.pipeline.queues import flows, of_queues
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.silver import once
 from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS
+from chappe.pipeline.told import beats, told
 
+# More tasks than this are not worth their start.
+_TASKS = 512
 # How each table's rows of an hour follow from all of its packs.
 _MAKERS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
     LATENCY: latency,
@@ -29,26 +33,68 @@ _MAKERS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
     LINKS: travels,
     FLOWS: flows,
 }
+# A pack of where it is written what nodes told of an hour.
+_SOURCES: Final = "sources"
 
 
-def put_together(packs: DataFrame, tables: Path, run: int, partitions: int) -> DataFrame:
-    """Write what the packs of sums of each hour come to; `travels` as packs, which others use."""
-    keys = ("born_hour", "note")
-    by_hour = packs.select(*keys, "data").repartition(partitions, "born_hour")
+def put_together(
+    packs: DataFrame, sources: Mapping[str, pa.Table], tables: Path, run: int, partitions: int
+) -> DataFrame:
+    """Write what the packs of sums of each hour come to, with what its sources tell."""
+    keys = ("born_hour", "note", "data")
+    told = [
+        Pack(SUMS, hour_us(hour) // HOUR_US, 0, rows, _SOURCES) for hour, rows in sources.items()
+    ]
+    rows = [tuple(pack.batch().to_pylist()[0].values()) for pack in told]
+    every = packs.unionByName(packs.sparkSession.createDataFrame(rows, PACK)).select(*keys)
+    by_hour = every.repartition(partitions, "born_hour").sortWithinPartitions("born_hour", "note")
     put = functools.partial(_put_together, tables=str(tables), run=run)
-    return by_hour.sortWithinPartitions(*keys).mapInArrow(put, PACK)
+    return by_hour.mapInArrow(put, PACK)
 
 
 def _put_together(
     batches: Iterable[pa.RecordBatch], tables: str, run: int
 ) -> Iterator[pa.RecordBatch]:
-    for (hour, note), rows in _by_hour(batches):
-        made, name = _MAKERS[note](rows), hour_name(hour * HOUR_US)
-        if note == LINKS:
-            made = made.add_column(0, "hour", pa.array([name] * made.num_rows, pa.string()))
-            yield Pack(SUMS, hour, 0, made, note).batch()
+    for hour, packs in itertools.groupby(_by_hour(batches), key=lambda pack: pack[0][0]):
+        _put_hour(hour, ((note, rows) for (_hour, note), rows in packs), Path(tables), run)
+    yield from ()
+
+
+def _put_hour(hour: int, packs: Iterable[tuple[str, pa.Table]], tables: Path, run: int) -> None:
+    begin = hour * HOUR_US
+    name = hour_name(begin)
+    travelled, sources = None, None
+    for note, rows in packs:
+        if note == _SOURCES:
+            sources = rows
+        elif note == LINKS:
+            travelled = _MAKERS[note](rows)
         else:
-            write_part(Path(tables), note, run, name, 0, made)
+            write_part(tables, note, run, name, 0, _MAKERS[note](rows))
+    if sources is not None:
+        found = told(sources)
+        write_part(tables, LINKS, run, name, 0, links(begin, found, travelled))
+        # The second part of the hour's flows.
+        write_part(tables, FLOWS, run, name, 1, of_queues(found.thrown))
+
+
+def find_offsets(spark: SparkSession, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:
+    """Packs of what beats say of clocks, by hour, of files of `events`: see `clocks.offsets`."""
+    if not files:
+        return {}
+    rows = [(hour_us(hour) // HOUR_US, list(some)) for hour, some in files.items()]
+    by_hour = spark.createDataFrame(rows, "born_hour long, files array<string>")
+    packs = by_hour.repartition(min(_TASKS, len(rows))).mapInArrow(_find_offsets, PACK)
+    return {
+        hour_name(hour * HOUR_US): pa.scalar(bytes(data), pa.binary())
+        for hour, data in packs.select("born_hour", "data").collect()
+    }
+
+
+def _find_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for hour, files in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield Pack(SUMS, hour, 0, offsets(beats(files))).batch()
 
 
 def write_events(packs: DataFrame, tables: Path, run: int, partitions: int) -> DataFrame:

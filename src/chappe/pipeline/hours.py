@@ -20,11 +20,6 @@ def hour_of(us: Column) -> Column:
     return fn.concat(day.cast("string"), fn.lit("T"), fn.lpad(hour.cast("string"), 2, "0"))
 
 
-def window_of(us: Column) -> Column:
-    """The begin of a time's minute."""
-    return (us - fn.pmod(us, fn.lit(MINUTE_US))).cast("long")
-
-
 def hour_us(hour: str) -> int:
     """When an hour begins."""
     return int(datetime.fromisoformat(f"{hour}:00:00+00:00").timestamp()) * 1_000_000

@@ -2,73 +2,125 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as fn
+import pyarrow.compute as pc
 
-from chappe.pipeline.hours import HOUR_US, MINUTE_US, hour_of, window_of
+from chappe.pipeline.columns import (
+    Longs,
+    changes,
+    equal,
+    grouped,
+    longs,
+    of_ranks,
+    present,
+    ranks,
+    summed,
+    whole,
+)
+from chappe.pipeline.hours import HOUR_US, MINUTE_US
+from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.sketch import gathered, percentiles_of
+from chappe.pipeline.told import BEAT, DOWN, UP, Told
 
-_KEYS = ["hour", "node", "peer", "window"]
+_KEYS = ["node", "peer", "window"]
+_COUNTS = ("handed", "arrived", "beats", "ups", "downs", "down_us")
+# All but what follows from the others.
+_COLUMNS = arrow_schema(TABLES["links"]).empty_table().drop_columns(["hour", "success"])
 
 
-def links(travels: DataFrame, events: DataFrame) -> DataFrame:
-    """Rows by pair and minute; of events also those of the hour before, in which a link may have
-    gone down. Who wants certain hours takes those."""
-    parts = travels.unionByName(_beats(events), allowMissingColumns=True)
-    parts = parts.unionByName(_downs(events), allowMissingColumns=True)
-    counts = ["handed", "arrived", "beats", "ups", "downs", "down_us"]
-    every = [*counts, "round_trip", "ahead", "delay_p50", "delay_p99"]
-    summed = parts.groupBy(*_KEYS).agg(*[fn.max(name).alias(name) for name in every])
-    return summed.withColumns(
-        {
-            "success": fn.try_divide(fn.col("arrived"), fn.col("handed")),
-            **{name: fn.coalesce(name, fn.lit(0).cast("long")) for name in counts},
-        }
-    )
+def links(begin: int, told: Told, travelled: pa.Table | None = None) -> pa.Table:
+    """Rows by pair and minute of the hour that begins then, of what nodes told in it and of how its
+    messages travelled."""
+    parts = [_COLUMNS, _beats(told.links), _downs(told, begin)]
+    if travelled is not None:
+        parts.append(travelled)
+    names = [name for name in _COLUMNS.column_names if name not in _KEYS]
+    every = pa.concat_tables(parts, promote_options="default")
+    by_key = every.group_by(_KEYS, use_threads=False).aggregate([(name, "max") for name in names])
+    columns = dict(zip([*_KEYS, *names], by_key.columns, strict=True))
+    columns |= {name: columns[name].fill_null(0) for name in _COUNTS}
+    handed = columns["handed"].cast(pa.float64())
+    some = pc.if_else(pc.greater(handed, 0), handed, pa.scalar(None, pa.float64()))
+    columns["success"] = pc.divide(columns["arrived"].cast(pa.float64()), some)
+    return pa.table(columns)
 
 
 def travels(ways: pa.Table) -> pa.Table:
     """Of an hour's messages: what was handed from node to node, what of it came, and how long that
     took."""
-    counts = gathered(ways, ("node", "peer", "window"), ["handed"])
+    counts = gathered(ways, _KEYS, ["handed"])
     delays = percentiles_of(counts, {"delay_p50": 0.5, "delay_p99": 0.99})
     return delays.drop_columns("buckets").rename_columns({"count": "arrived"})
 
 
-def _beats(events: DataFrame) -> DataFrame:
-    kind = fn.col("kind")
-    of_links = events.where(kind.isin("link", "link_up", "link_down"))
-    by_minute = of_links.withColumn("window", window_of(fn.col("at"))).groupBy(*_KEYS)
-    return by_minute.agg(
-        fn.sum((kind == "link").cast("long")).alias("beats"),
-        fn.median("round_trip").cast("long").alias("round_trip"),
-        fn.median("ahead").cast("long").alias("ahead"),
-        fn.sum((kind == "link_up").cast("long")).alias("ups"),
-        fn.sum((kind == "link_down").cast("long")).alias("downs"),
+def _beats(rows: pa.Table) -> pa.Table:
+    """How many beats there were, and what those in the middle say; how often links came and
+    went."""
+    kind, at = whole(rows["kind"]), longs(whole(rows["at"]))
+    [node, peer], names = ranks(whole(rows["node"]), whole(rows["peer"]))
+    window = at - at % MINUTE_US
+    order, starts = grouped([node, peer, window])
+    owner = np.empty(len(order), np.int64)
+    owner[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    firsts = order[starts]
+    counted = {
+        name: pa.array(np.bincount(owner[equal(kind, word)], minlength=len(starts)))
+        for name, word in (("beats", BEAT), ("ups", UP), ("downs", DOWN))
+    }
+    return pa.table(
+        {
+            "node": of_ranks(node[firsts], names),
+            "peer": of_ranks(peer[firsts], names),
+            "window": pa.array(window[firsts]),
+            **counted,
+            "round_trip": _medians(owner, whole(rows["round_trip"]), len(starts)),
+            "ahead": _medians(owner, whole(rows["ahead"]), len(starts)),
+        }
     )
 
 
-def _downs(events: DataFrame) -> DataFrame:
-    """From each end of a link to its next begin, cut into minutes; the last, to the end of what its
-    node tells."""
-    told = events.groupBy("node").agg(fn.max("at").alias("told"))
-    order = Window.partitionBy("node", "peer").orderBy("at", "boot", "serial")
-    changes = events.where("kind in ('link_up', 'link_down')").select(
-        "node", "peer", "kind", "at", "boot", "serial"
-    )
-    spans = (
-        changes.withColumn("until", fn.lead("at").over(order))
-        .join(fn.broadcast(told), "node")
-        .where("kind = 'link_down'")
-        .withColumn("until", fn.least(fn.coalesce("until", "told"), fn.col("at") + 2 * HOUR_US))
-        .where("until > at")
-    )
-    first, last = window_of(fn.col("at")), window_of(fn.col("until") - 1)
-    minutes = spans.withColumn("window", fn.explode(fn.sequence(first, last, fn.lit(MINUTE_US))))
-    down = fn.least("until", fn.col("window") + MINUTE_US) - fn.greatest("at", "window")
-    return (
-        minutes.withColumn("hour", hour_of(fn.col("window")))
-        .groupBy(*_KEYS)
-        .agg(fn.sum(down).cast("long").alias("down_us"))
+def _medians(owner: Longs, values: pa.Array, owners: int) -> pa.Array:
+    """The median of each owner's values, without what is behind its point; null if it has none."""
+    known = present(values)
+    owner, numbers = owner[known], longs(values)[known]
+    numbers = numbers[np.lexsort((numbers, owner))]
+    sizes = np.bincount(owner, minlength=owners)
+    begins = (np.cumsum(sizes) - sizes)[sizes > 0]
+    some = sizes[sizes > 0]
+    found = np.zeros(owners, np.int64)
+    middle = (numbers[begins + (some - 1) // 2] + numbers[begins + some // 2]) / 2
+    found[sizes > 0] = np.trunc(middle).astype(np.int64)
+    return pa.array(found, mask=sizes == 0)
+
+
+def _downs(told: Told, begin: int) -> pa.Table:
+    """From each end of a link to its next begin, cut into minutes of the hour; the last, to the end
+    of what its node tells."""
+    rows = told.changes
+    [node, peer], names = ranks(whole(rows["node"]), whole(rows["peer"]))
+    times = [longs(whole(rows[name])) for name in ("at", "boot", "serial")]
+    order, _starts = grouped([node, peer, *times])
+    node, peer, at = node[order], peer[order], times[0][order]
+    ends = np.array([told.last.get(name, 0) for name in names], np.int64)
+    # Whether the next row, after the last the first, is of another link.
+    is_last = np.roll(changes(node, peer), -1)
+    until = np.where(is_last, ends[node], np.roll(at, -1))
+    first, end = np.maximum(at, begin), np.minimum(until, begin + HOUR_US)
+    spans = np.flatnonzero(equal(whole(rows["kind"]), DOWN)[order] & (first < end))
+    minute = first[spans] // MINUTE_US
+    count = (end[spans] - 1) // MINUTE_US - minute + 1
+    of = np.repeat(spans, count)
+    nth = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
+    window = (np.repeat(minute, count) + nth) * MINUTE_US
+    down = np.minimum(end[of], window + MINUTE_US) - np.maximum(first[of], window)
+    keys = {"node": node[of], "peer": peer[of], "window": window}
+    made = summed(keys, {"down_us": down}, {})
+    return pa.table(
+        {
+            "node": of_ranks(made["node"], names),
+            "peer": of_ranks(made["peer"], names),
+            "window": pa.array(made["window"]),
+            "down_us": pa.array(made["down_us"]),
+        }
     )

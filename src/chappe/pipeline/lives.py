@@ -13,82 +13,160 @@ they stop (`node_gone`).
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as fn
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chappe.pipeline.clocks import Clocks
+from chappe.pipeline.columns import NONE, Longs, equal, flags, longs, of_ranks, ranks, summed, whole
 from chappe.pipeline.options import Options
+from chappe.pipeline.schema import TABLES, arrow_schema
 
-_OF_LIFE = ("node_started", "node_alive", "node_stopped")
-_OF_QUEUES = ("recovered", "removed")
+_OF_LIFE: Final = ("node_started", "node_alive", "node_stopped")
+_OF_QUEUES: Final = ("recovered", "removed")
+# The kinds of events that lives are made of, and their columns.
+KINDS: Final = (*_OF_LIFE, "node_gone", "missed", *_OF_QUEUES)
+COLUMNS: Final = ("kind", "node", "boot", "at", "app", "target", "n")
+_SCHEMA = arrow_schema(TABLES["lives"])
 
-
-def told(events: DataFrame) -> DataFrame:
-    """What each process told of itself, by hour; events have `shift`."""
-    kind = fn.col("kind")
-    time = fn.col("at") + fn.col("shift")
-    words = events.where(kind.isin(*_OF_LIFE, "node_gone", "missed", *_OF_QUEUES))
-    queue = fn.struct("app", "target", time.alias("at"))
-    return words.groupBy("hour", "node", "boot").agg(
-        fn.min(fn.col("boot") + fn.col("shift")).alias("began"),
-        fn.max(fn.when(kind.isin(*_OF_LIFE), time)).alias("alive"),
-        fn.max(fn.when(kind == "node_stopped", time)).alias("stopped"),
-        fn.max(fn.when(kind == "node_gone", time)).alias("gone"),
-        fn.sum(fn.when(kind == "missed", fn.coalesce("n", fn.lit(1))).otherwise(0)).alias("missed"),
-        *[fn.collect_list(fn.when(kind == name, queue)).alias(name) for name in _OF_QUEUES],
-    )
+Rows = Iterable[Mapping[str, Any]]
+Process = tuple[str, int]
 
 
-def known(lives: DataFrame, options: Options, written: int | None = None) -> DataFrame:
-    """One row for each process: `died` when it ended without a word, `missed` the hours of which
-    it did not tell everything, `horizon` until when anybody told anything.
+class Life(NamedTuple):
+    """A process of a node; times are by the clock of all, but for `boot`, which is its name."""
+
+    node: str
+    boot: int
+    began: int
+    alive: int | None
+    stopped: int | None
+    gone: int | None
+    # The hours of which it did not tell everything.
+    missed: frozenset[str]
+    # It ended without a word.
+    died: bool
+
+
+def told(events: pa.Table, hour: str, clocks: Clocks) -> pa.Table:
+    """What each process told of itself in an hour, of that hour's events."""
+    words = events.filter(pc.is_in(events["kind"], value_set=pa.array(KINDS)))
+    columns = {name: whole(words[name]) for name in COLUMNS}
+    kind, at = columns["kind"], longs(columns["at"])
+    shift = clocks.shifts(columns["node"], at)
+    time = at + shift
+    [node], names = ranks(columns["node"])
+    boot = longs(columns["boot"])
+
+    def when(*kinds: str) -> Longs:
+        return np.where(flags(pc.is_in(kind, value_set=pa.array(kinds))), time, -NONE)
+
+    missed = np.where(equal(kind, "missed"), longs(columns["n"], 1), 0)
+    latest = {"alive": when(*_OF_LIFE), "stopped": when("node_stopped"), "gone": when("node_gone")}
+    # The least is the largest of the negative.
+    latest["began"] = -(boot + shift)
+    made = summed({"node": node, "boot": boot}, {"missed": missed}, latest)
+    of_node = of_ranks(made["node"], names)
+    processes = list(zip(of_node.to_pylist(), made["boot"].tolist(), strict=True))
+    found: dict[str, Any] = {
+        "hour": [hour] * len(processes),
+        "node": of_node,
+        "boot": made["boot"],
+        "began": -made["began"],
+        **{name: _known(made[name]) for name in ("alive", "stopped", "gone")},
+        "missed": made["missed"],
+    }
+    for name in _OF_QUEUES:
+        by_process = _of_queues(columns, time, name)
+        found[name] = [by_process.get(process, []) for process in processes]
+    return pa.table([pa.array(found[f.name], f.type) for f in _SCHEMA], schema=_SCHEMA)
+
+
+def _known(times: Longs) -> pa.Array:
+    return pa.array(times, mask=times == -NONE)
+
+
+def _of_queues(
+    columns: Mapping[str, pa.Array], time: Longs, kind: str
+) -> dict[Process, list[dict[str, Any]]]:
+    """The queues that each process went on with, or removed: few."""
+    places = np.flatnonzero(equal(columns["kind"], kind))
+    names = ("node", "boot", "app", "target")
+    told = pa.table({name: columns[name] for name in names}).take(pa.array(places))
+    found = defaultdict(list)
+    for row, at in zip(told.to_pylist(), time[places].tolist(), strict=True):
+        queue = {"app": row["app"], "target": row["target"], "at": at}
+        found[row["node"], row["boot"]].append(queue)
+    return found
+
+
+def known(
+    rows: Rows, options: Options, written: int | None = None
+) -> tuple[list[Life], int | None]:
+    """All processes, by node and boot, and until when anybody told anything; None if nobody did.
 
     One that is followed by another life died then; one that is silent, while others tell of times
     much later, did some time. Times much after `written`, when the last file was, nobody can have
     known: a clock that is years ahead makes nobody dead.
     """
     grace_us = options.grace_ms * 1000
-    each = lives.groupBy("node", "boot").agg(
-        fn.min("began").alias("began"),
-        fn.max("alive").alias("alive"),
-        fn.max("stopped").alias("stopped"),
-        fn.max("gone").alias("gone"),
-        fn.collect_set(fn.when(fn.col("missed") > 0, fn.col("hour"))).alias("missed"),
-    )
-    horizon = lives.agg(_latest(grace_us, written).alias("horizon"))
-    by_node = Window.partitionBy("node").orderBy("boot")
-    later = fn.lead("began").over(by_node).isNotNull()
-    silent = fn.col("horizon") - fn.col("alive") > grace_us
-    over = later | fn.col("gone").isNotNull() | fn.coalesce(silent, fn.lit(False))
-    return each.crossJoin(fn.broadcast(horizon)).withColumn(
-        "died", fn.col("stopped").isNull() & over
-    )
+    by_process: dict[Process, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_process[row["node"], row["boot"]].append(row)
+    if not by_process:
+        return [], None
+    horizon = _horizon((row for parts in by_process.values() for row in parts), grace_us, written)
+    last = dict(sorted(by_process))
+    found = []
+    for (node, boot), parts in sorted(by_process.items()):
+        alive, stopped, gone = (_latest(parts, name) for name in ("alive", "stopped", "gone"))
+        silent = horizon is not None and alive is not None and horizon - alive > grace_us
+        over = boot < last[node] or gone is not None or silent
+        began = min(part["began"] for part in parts)
+        missed = frozenset(part["hour"] for part in parts if part["missed"])
+        died = stopped is None and over
+        found.append(Life(node, boot, began, alive, stopped, gone, missed, died))
+    return found, horizon
 
 
-def _latest(grace_us: int, written: int | None) -> Column:
+def _latest(rows: Rows, name: str) -> int | None:
+    return max((row[name] for row in rows if row[name] is not None), default=None)
+
+
+def _horizon(rows: Rows, grace_us: int, written: int | None) -> int | None:
     """The latest word of all; of times that nobody can have known, none."""
-    right = fn.col("alive")
     if written is None:
-        return fn.max(right)
-    # Clocks are put right by that of one node among those that are linked. If it is that one that
-    # is ahead, the others' own say what time it was.
-    own = right - (fn.col("began") - fn.col("boot"))
-    known = [fn.when(time <= written + grace_us, time) for time in (right, own)]
-    return fn.coalesce(fn.max(fn.coalesce(*known)), fn.lit(written))
+        return _latest(rows, "alive")
+    return max(_believed(rows, written + grace_us), default=written)
 
 
-def queues(lives: DataFrame) -> DataFrame:
-    """When a broker last went on with each queue, and when it was last removed with messages."""
-    parts = [
-        lives.select(fn.explode(name).alias("queue")).select(
-            fn.col("queue.app").alias("app"),
-            fn.col("queue.target").alias("target"),
-            *[_when(other == name).alias(other) for other in _OF_QUEUES],
-        )
-        for name in _OF_QUEUES
-    ]
-    latest = [fn.max(name).alias(name) for name in _OF_QUEUES]
-    return parts[0].unionByName(parts[1]).groupBy("app", "target").agg(*latest)
+def _believed(rows: Rows, until: int) -> Iterator[int]:
+    """When each process was last alive, where that is no later than a time."""
+    for row in rows:
+        right = row["alive"]
+        if right is None:
+            continue
+        # Clocks are put right by that of one node among those that are linked. If it is that one
+        # that is ahead, the others' own say what time it was.
+        own = right - (row["began"] - row["boot"])
+        if right <= until:
+            yield right
+        elif own <= until:
+            yield own
 
 
-def _when(it_is: bool) -> Column:
-    return fn.col("queue.at") if it_is else fn.lit(None).cast("long")
+def queues(rows: Rows) -> dict[tuple[str, str], tuple[int | None, int | None]]:
+    """When a broker last went on with each queue, by app and target, and when it was last removed
+    with messages."""
+    latest: dict[str, dict[tuple[str, str], int]] = {name: {} for name in _OF_QUEUES}
+    for row in rows:
+        for name, times in latest.items():
+            for queue in row[name] or ():
+                key = queue["app"], queue["target"]
+                times[key] = max(queue["at"], times.get(key, queue["at"]))
+    recovered, removed = (latest[name] for name in _OF_QUEUES)
+    return {key: (recovered.get(key), removed.get(key)) for key in recovered.keys() | removed}

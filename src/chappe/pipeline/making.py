@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import audit, bronze, clocks, links, lives, queues, sessions, silver
-from chappe.pipeline.clocks import Offset
+from chappe.pipeline import audit, bronze, clocks, lives, presence, queues, sessions, silver
 from chappe.pipeline.hours import HOUR_US, and_before, around, hour_names, hour_us, hours_after
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
 from chappe.pipeline.reading import BEATS
-from chappe.pipeline.schema import TABLES, TRAVELS, arrow_schema
+from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
 from chappe.pipeline.table import Table, read
+from chappe.pipeline.told import sources
 from chappe.pipeline.work import Work
 
 
@@ -136,9 +136,6 @@ class Making:
             return set()
         return self._tables["clocks"].hours_from(hour_us(first) - HOUR_US)
 
-    def _clocks_since(self, hours: Iterable[str]) -> DataFrame:
-        return self._table("clocks", self._hours_of_clocks(hours))
-
     def _quarantine(self) -> Made:
         if self._all_good:
             return self._nothing("quarantine")
@@ -154,10 +151,9 @@ class Making:
         return Made(None, self._event_hours)
 
     def _clocks(self) -> Made:
-        events = self._table("events", and_before(self._clock_hours))
-        found = clocks.offsets(events).collect()
-        offsets = [Offset(row["node"], row["peer"], row["window"], row["ahead"]) for row in found]
-        shifts = [shift._asdict() for shift in clocks.solve(offsets, self._clock_hours)]
+        files = self._tables["events"].files_by_hour(and_before(self._clock_hours))
+        offsets = self._work.offsets(files)
+        shifts = [shift._asdict() for shift in clocks.solved(offsets, self._clock_hours)]
         rows = pa.Table.from_pylist(shifts, schema=arrow_schema(TABLES["clocks"]))
         return Made(rows, self._clock_hours)
 
@@ -166,13 +162,27 @@ class Making:
         return self._work.gathered(before, len(self._path_hours), self._clocks_known)
 
     def _clocks_known(self) -> clocks.Clocks:
-        hours = sorted(self._hours_of_clocks(self._path_hours))
-        if not hours:
-            return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
-        return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", hours)]))
+        return self._clocks_of(self._hours_of_clocks(self._path_hours))
 
-    def _by_hour(self) -> DataFrame:
-        return self._work.by_hour(self._gathered(), len(self._path_hours))
+    def _clocks_of(self, hours: Iterable[str]) -> clocks.Clocks:
+        wanted = sorted(hours)
+        if not wanted:
+            return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
+        return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", wanted)]))
+
+    def _by_hour(self) -> None:
+        self._work.by_hour(self._gathered(), self._sources)
+
+    def _sources(self) -> dict[str, pa.Table]:
+        """Of each hour that links are made of anew: which files of events tell of it."""
+        files = self._tables["events"].files_by_hour(around(self._link_hours))
+        flowing = self.hours
+        return {hour: sources(hour, files, queues=hour in flowing) for hour in self._link_hours}
+
+    @property
+    def _link_hours(self) -> set[str]:
+        """A link that went down in an hour may be down in the next."""
+        return self._path_hours | hours_after(self._event_hours, 1)
 
     def _paths(self) -> Made:
         self._gathered()
@@ -187,17 +197,13 @@ class Making:
         return Made(None, self._path_hours)
 
     def _links(self) -> Made:
-        hours = self._path_hours | hours_after(self._event_hours, 1)
-        events = self._table("events", and_before(hours))
-        travels = opened(self._by_hour(), TRAVELS)
-        made = links.links(travels, events)
-        return Made(made.where(fn.col("hour").isin(*sorted(hours))), hours)
+        self._by_hour()
+        return Made(None, self._link_hours)
 
     def _flows(self) -> Made:
         """By birth hour of messages; those of no message by the hour in which it was told."""
         self._by_hour()
-        hours = self._path_hours | self._event_hours
-        return Made(queues.of_queues(self._table("events", hours)), hours)
+        return Made(None, self.hours)
 
     def _queues(self) -> Made:
         """From an hour before the first message that was touched: what is in a queue later depends
@@ -209,53 +215,78 @@ class Making:
         made = queues.queues(self._table("flows"), since)
         return Made(made, self._tables["queues"].hours_from(since))
 
+    @cached_property
+    def _life_hours(self) -> set[str]:
+        """Hours with events that are new, or whose times are put right anew."""
+        return self._event_hours | (self._clock_hours & self._tables["events"].hours())
+
+    def _turnover(self) -> DataFrame:
+        events, told, new = self._tables["events"], self._life_hours, self._event_hours
+        near = around(around(told))
+        return self._work.turnover(
+            lambda: presence.hours_of(events, told, new), lambda: self._clocks_of(near)
+        )
+
     def _lives(self) -> Made:
-        hours = self._event_hours | (self._clock_hours & self._tables["events"].hours())
-        events = clocks.correct(self._table("events", hours), self._clocks_since(hours))
-        return Made(lives.told(events), hours)
+        if not self._event_hours:
+            return self._nothing("lives")
+        self._turnover()
+        return Made(None, self._life_hours)
 
     def _stays(self) -> Made:
-        return Made(sessions.stays(self._table("events", self._event_hours)), self._event_hours)
+        if not self._event_hours:
+            return self._nothing("stays")
+        self._turnover()
+        return Made(None, self._event_hours)
 
     def _sessions(self) -> Made:
         """Of the hours around what is new, as clocks that are put right move events into the next
-        or the last; from an hour before that, as a node that died is found out a while later."""
+        or the last; of all since then, as who is online then stays so."""
         if not self._event_hours:
             return self._nothing("sessions")
-        touched = self._event_hours | (self._clock_hours & self._tables["events"].hours())
-        hours = around(touched)
-        events = clocks.correct(
-            self._table("events", around(hours)), self._clocks_since(around(hours))
+        hours = around(self._life_hours)
+        stays = read(self._folder, "stays", TABLES["stays"].names[1:])
+        cuts = sessions.cut_off(stays, self._known[0])
+        before = read(self._folder, "sessions", sessions.Cut._fields, [("cut", ">", 0)])
+        since = sessions.since(hours, (sessions.Cut(**row) for row in before.to_pylist()), cuts)
+        table = self._tables["sessions"]
+        later = table.hours_from(since)
+        kept = self._table("sessions", later - hours).select(*TURNOVER.names)
+        made = sessions.sessions(
+            self._turnover().unionByName(kept),
+            self._table("sessions", table.hours() - later),
+            cuts,
+            since,
         )
-        turnover = sessions.turnover(events, self._options)
-        turnover = turnover.where(fn.col("hour").isin(*sorted(hours)))
-        kept = self._table("sessions").where(~fn.col("hour").isin(*sorted(hours)))
-        every = turnover.unionByName(kept, allowMissingColumns=True)
-        cuts = self._here(sessions.cut_off(self._table("stays"), self._known))
-        # A death that is found out late changes what was thought of that time.
-        before = read(self._folder, "sessions", [*sessions.CUT], [("cut", ">", 0)])
-        first = sessions.first_changed(before.to_pylist(), [row.asDict() for row in cuts.collect()])
-        begin = hour_us(min(hours))
-        if first is not None:
-            begin = min(begin, first - first % HOUR_US)
-        since = begin - HOUR_US
-        made = sessions.sessions(every, cuts, since)
-        return Made(made, self._tables["sessions"].hours_from(since))
+        return Made(made, later)
 
     @cached_property
-    def _known(self) -> DataFrame:
-        return self._here(lives.known(self._table("lives"), self._options, self._plan.written))
+    def _lived(self) -> list[dict[str, Any]]:
+        """All that processes told of themselves: as much as there are nodes and hours."""
+        rows: list[dict[str, Any]] = read(self._folder, "lives").to_pylist()
+        return rows
 
-    def _here(self, few: DataFrame) -> DataFrame:
-        """The same rows, worked out once: what many ask for, and is as large as the cluster, not as
-        its traffic."""
-        return self._spark.createDataFrame(few.collect(), few.schema)
+    @cached_property
+    def _known(self) -> tuple[list[lives.Life], int | None]:
+        return lives.known(self._lived, self._options, self._plan.written)
 
     def _audit(self) -> Made:
-        settled = audit.settled(self._table("odd", self._path_hours), self._options)
-        frontiers = queues.frontiers(self._table("flows"))
-        of_queues = lives.queues(self._table("lives"))
-        unsettled = audit.unsettled(
-            self._table("odd").where("open"), self._known, of_queues, frontiers, self._options
+        found, horizon = self._known
+        flows = self._table("flows").where("frontier is not null")
+        known = audit.Known(
+            lives=audit.by_node(found),
+            horizon=horizon,
+            queues=lives.queues(self._lived),
+            frontiers={
+                (row["app"], row["target"]): row["frontier"]
+                for row in queues.frontiers(flows).collect()
+            },
         )
-        return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
+        others = self._tables["odd"].hours() - self._path_hours
+        made = audit.audit(
+            self._table("odd", self._path_hours),
+            self._table("odd", others),
+            known,
+            self._options,
+        )
+        return Made(made, {*self._path_hours, audit.OPEN})

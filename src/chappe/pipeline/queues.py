@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.columns import Longs, equal, flags, longs, whole
-from chappe.pipeline.hours import hour_name, window_of
+from chappe.pipeline.hours import MINUTE_US, hour_name
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.sketch import gathered, percentiles_of
@@ -31,23 +31,22 @@ def flows(happened: pa.Table) -> pa.Table:
     )
 
 
-def of_queues(events: DataFrame) -> DataFrame:
+def of_queues(thrown: pa.Table) -> pa.Table:
     """What happened to many messages at once, as flows: dead letters were thrown away, a queue was
     removed with all that it had."""
-    thrown = events.where("kind = 'removed' or (kind = 'purged' and message is null)")
-    nothing = fn.lit(None)
-    return thrown.groupBy(
-        "hour",
-        "app",
-        fn.col("target").alias("queue"),
-        window_of(fn.col("at")).alias("window"),
-        fn.col("kind").alias("what"),
-    ).agg(
-        nothing.cast("int").alias("bucket"),
-        fn.sum("n").alias("count"),
-        nothing.cast("long").alias("frontier"),
-        nothing.cast("long").alias("max"),
-    )
+    removed, unnamed = pc.equal(thrown["kind"], "removed"), pc.is_null(thrown["message"])
+    thrown = thrown.filter(pc.or_(removed, unnamed))
+    at = longs(whole(thrown["at"]))
+    keys = {
+        "app": thrown["app"],
+        "queue": thrown["target"],
+        "what": thrown["kind"],
+        "window": pa.array(at - at % MINUTE_US),
+    }
+    counted = pa.table({**keys, "count": thrown["n"]}).group_by([*keys], use_threads=False)
+    made = counted.aggregate([("count", "sum")]).rename_columns([*keys, "count"])
+    nothing = arrow_schema(TABLES["flows"]).empty_table().drop_columns("hour")
+    return pa.concat_tables([nothing, made], promote_options="default")
 
 
 def queues(flows: DataFrame, since_us: int) -> DataFrame:

@@ -51,6 +51,25 @@ def read_rows(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     return _each(spark, files).mapInArrow(_rows, PACK)
 
 
+def columns_of(files: Iterable[str], names: Sequence[str]) -> Iterator[pa.Table]:
+    """Columns of a table's files, so many rows at a time."""
+    for file in files:
+        yield from _tables(file, names)
+
+
+def rows_of(files: Sequence[str], names: Sequence[str], kinds: Sequence[str]) -> pa.Table:
+    """Columns of the rows of some kinds, of files of `events`: they are in the order of kinds, so
+    most of what is of others is not even read."""
+    wanted = [("kind", "in", kinds)]
+    parts = [_SCHEMA.empty_table().select(names)]
+    for file in files:
+        rows = pq.read_table(
+            file, columns=[*names], filters=wanted, partitioning=None, use_threads=False
+        )
+        parts.append(rows.cast(parts[0].schema))
+    return pa.concat_tables(parts)
+
+
 def _each(spark: SparkSession, files: Sequence[str], tasks: int = _TASKS) -> DataFrame:
     """The names of files, spread over tasks."""
     names = spark.createDataFrame([(file,) for file in files], "file string")

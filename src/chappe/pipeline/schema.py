@@ -142,9 +142,10 @@ PACK = StructType(
         StructField("data", BinaryType()),
     ]
 )
-# What of `links` messages say.
-TRAVELS = _table(
-    "node:string peer:string window:long handed:long arrived:long delay_p50:double delay_p99:double"
+# What of `sessions` events say.
+TURNOVER = _struct(
+    "app:string edge:string window:long opened:long closed:long reconnects:long "
+    "duration_p50:double duration_p99:double"
 )
 
 assert set(_HOP_NAMES) < set(NAMES)

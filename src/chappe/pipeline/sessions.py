@@ -2,110 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, Window
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from chappe.pipeline.hours import hour_of, window_of
+from chappe.pipeline.clocks import Clocks
+from chappe.pipeline.columns import (
+    NONE,
+    Flags,
+    Longs,
+    changes,
+    equal,
+    longs,
+    optional,
+    present,
+    ranks,
+    whole,
+)
+from chappe.pipeline.hours import HOUR_US, MINUTE_US, hour_name, hour_us
+from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
-from chappe.pipeline.sketch import bucket_of, percentiles
+from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
+from chappe.pipeline.sketch import buckets_of, gathered, percentiles_of
 
-_KEYS = ["hour", "app", "edge", "window"]
-_PLACE = ["app", "edge", "window"]
-# How many were cut off where and when.
-CUT = (*_PLACE, "cut")
-
-
-def stays(events: DataFrame) -> DataFrame:
-    """How many sessions each process opened and closed in an hour: those of one that died are
-    closed with it, though nobody told."""
-    kind = fn.col("kind")
-    of_sessions = events.where(kind.isin("session_opened", "session_closed"))
-    return of_sessions.groupBy("hour", "app", "edge", "node", "boot").agg(
-        fn.sum((kind == "session_opened").cast("long")).alias("opened"),
-        fn.sum((kind == "session_closed").cast("long")).alias("closed"),
-    )
+_OPENED, _CLOSED = "session_opened", "session_closed"
+# The kinds of events that are of sessions, and their columns.
+KINDS: Final = (_OPENED, _CLOSED)
+COLUMNS: Final = ("kind", "node", "boot", "serial", "at", "app", "target", "edge", "came")
+_COUNTS: Final = ("opened", "closed", "reconnects")
+_DURATIONS: Final = {"duration_p50": 0.5, "duration_p99": 0.99}
+_PLACE: Final = ("app", "edge", "window")
+_PROCESS: Final = ["app", "edge", "node", "boot"]
+_CUTS: Final = "app string, edge string, window long, cut long"
 
 
-def turnover(events: DataFrame, options: Options) -> DataFrame:
-    """Comings and goings by minute, of events with `shift`; of them also those of the hour before,
-    after which somebody may be back.
+class Cut(NamedTuple):
+    """How many were cut off where and when."""
+
+    app: str
+    edge: str
+    window: int
+    cut: int
+
+
+def stays(events: pa.Table) -> pa.Table:
+    """How many sessions each process opened and closed, of an hour's events: those of one that died
+    are closed with it, though nobody told."""
+    rows = events.filter(pc.is_in(events["kind"], value_set=pa.array(KINDS)))
+    for name, kind in (("opened", _OPENED), ("closed", _CLOSED)):
+        rows = rows.append_column(name, pc.equal(rows["kind"], kind).cast(pa.int64()))
+    return _by_process(rows)
+
+
+def _by_process(rows: pa.Table) -> pa.Table:
+    counts = ["opened", "closed"]
+    grouped = rows.group_by(_PROCESS, use_threads=False)
+    return grouped.aggregate([(name, "sum") for name in counts]).rename_columns(_PROCESS + counts)
+
+
+def turnover(events: pa.Table, hour: str, clocks: Clocks, options: Options) -> pa.Table:
+    """Comings and goings in an hour, by minute; of events also those of the hour before, after
+    which somebody may be back, and of the hour after, by a clock that is ahead.
 
     By the clock of all: who goes from a node whose clock is ahead and comes to another would seem
     to have come first. Who was on a node that died came, as nobody told that it went.
     """
-    kind = fn.col("kind")
-    time = fn.col("at") + fn.col("shift")
-    rows = events.where(kind.isin("session_opened", "session_closed")).withColumns(
-        {"time": time, "window": window_of(time), "hour": hour_of(time)}
-    )
-    order = Window.partitionBy("app", "target").orderBy("time", "node", "boot", "serial")
-    left = fn.lag("kind").over(order) == "session_closed"
-    soon = fn.col("time") - fn.lag("time").over(order) <= options.reconnect_ms * 1000
-    lasted = bucket_of(fn.col("at") - fn.col("came"))
-    opens, closes = kind == "session_opened", kind == "session_closed"
-    each = rows.select(
-        *_KEYS,
-        opens.cast("long").alias("opened"),
-        closes.cast("long").alias("closed"),
-        fn.coalesce(opens & left & soon, fn.lit(False)).cast("long").alias("reconnects"),
-        fn.when(closes & (fn.col("at") >= fn.col("came")), lasted).alias("bucket"),
-    )
-    counts = [fn.sum(name).alias(name) for name in ("opened", "closed", "reconnects")]
-    # Of those that end, how long they lasted is counted in the same go.
-    sizes = each.groupBy(*_KEYS, "bucket").agg(*counts, fn.count("bucket").alias("count"))
-    sized = fn.when(fn.col("bucket").isNotNull(), fn.struct("bucket", "count"))
-    summed = sizes.groupBy(*_KEYS).agg(
-        *counts,
-        fn.sum("count").alias("count"),
-        fn.sort_array(fn.collect_list(sized)).alias("buckets"),
-    )
-    return percentiles(summed, duration_p50=0.5, duration_p99=0.99).select(
-        *_KEYS, *("opened", "closed", "reconnects", "duration_p50", "duration_p99")
-    )
+    rows = events.filter(pc.is_in(events["kind"], value_set=pa.array(KINDS)))
+    columns = {name: whole(rows[name]) for name in COLUMNS}
+    at, came = longs(columns["at"]), longs(columns["came"])
+    time = at + clocks.shifts(columns["node"], at)
+    opens, closes = equal(columns["kind"], _OPENED), equal(columns["kind"], _CLOSED)
+    # When one begins by the clock of its own node, and ends by that of the same.
+    lasted = np.where(closes & (came <= at), at - came, NONE)
+    bucket = pa.array(buckets_of(lasted), mask=lasted == NONE)
+    counted = {
+        "app": columns["app"],
+        "edge": columns["edge"],
+        "window": pa.array(time - time % MINUTE_US),
+        "opened": pa.array(opens.astype(np.int64)),
+        "closed": pa.array(closes.astype(np.int64)),
+        "reconnects": pa.array(_back(columns, time, opens, options).astype(np.int64)),
+        "bucket": bucket,
+        "count": bucket.is_valid().cast(pa.int64()),
+    }
+    here = time // HOUR_US == hour_us(hour) // HOUR_US
+    counts = gathered(pa.table(counted).filter(pa.array(here)), _PLACE, _COUNTS)
+    schema = arrow_schema(TURNOVER)
+    return percentiles_of(counts, _DURATIONS).select(schema.names).cast(schema)
 
 
-def cut_off(stays: DataFrame, known: DataFrame) -> DataFrame:
+def _back(columns: dict[str, pa.Array], time: Longs, opens: Flags, options: Options) -> Flags:
+    """Who comes soon after going, wherever that was."""
+    [app], _names = ranks(columns["app"])
+    [who], _names = ranks(columns["target"])
+    [node], _names = ranks(columns["node"])
+    boot, serial = longs(columns["boot"]), longs(columns["serial"])
+    order = np.lexsort((serial, boot, node, time, who, app))
+    came, when = opens[order], time[order]
+    same = ~changes(app[order], who[order])
+    found = np.zeros(len(order), dtype=np.bool_)
+    soon = when[1:] - when[:-1] <= options.reconnect_ms * 1000
+    found[order[1:]] = same[1:] & came[1:] & ~came[:-1] & soon
+    return found
+
+
+def cut_off(stays: pa.Table, known: Iterable[Life]) -> list[Cut]:
     """How many sessions ended with the process that had them, at its last word."""
-    left = stays.groupBy("app", "edge", "node", "boot").agg(
-        (fn.sum("opened") - fn.sum("closed")).alias("cut")
-    )
-    ended = known.where(fn.col("died") | fn.col("stopped").isNotNull())
-    cuts = left.where("cut > 0").join(
-        fn.broadcast(ended.select("node", "boot", "alive")), ["node", "boot"]
-    )
-    return cuts.groupBy("app", "edge", window_of(fn.col("alive")).alias("window")).agg(
-        fn.sum("cut").alias("cut")
-    )
+    ended = {
+        (life.node, life.boot): life.began if life.alive is None else life.alive
+        for life in known
+        if life.died or life.stopped is not None
+    }
+    left = _by_process(stays)
+    left = left.filter(pc.greater(left["opened"], left["closed"]))
+    cuts: Counter[tuple[str, str, int]] = Counter()
+    for row in left.to_pylist():
+        last = ended.get((row["node"], row["boot"]))
+        if last is not None:
+            window = last - last % MINUTE_US
+            cuts[row["app"], row["edge"], window] += row["opened"] - row["closed"]
+    return [Cut(*place, cut) for place, cut in cuts.items()]
 
 
-def first_changed(
-    before: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]
-) -> int | None:
-    """The first minute in which more or fewer were cut off than was thought: a process turns out to
-    have died, or to have lived on, long after the events around it were taken."""
-    was, is_ = ({tuple(row[name] for name in CUT) for row in rows} for rows in (before, now))
-    return min((row[CUT.index("window")] for row in was ^ is_), default=None)
+def since(hours: Iterable[str], before: Iterable[Cut], now: Iterable[Cut]) -> int:
+    """From when on rows are made anew, if these hours are: from an hour before them, or before the
+    first minute in which more or fewer were cut off than was thought. A process turns out to have
+    died, or to have lived on, long after the events around it were taken."""
+    changed = [cut.window for cut in set(before) ^ set(now)]
+    first = min([*map(hour_us, hours), *changed])
+    return first - first % HOUR_US - HOUR_US
 
 
-def sessions(turnover: DataFrame, cuts: DataFrame, since_us: int) -> DataFrame:
-    """Rows by app, edge and minute from a time on, of turnover of all times."""
-    rows = turnover.select(
-        *_PLACE, "opened", "closed", "reconnects", "duration_p50", "duration_p99"
-    ).where("opened + closed > 0")
-    every = rows.join(cuts, _PLACE, "full").na.fill(0, ["opened", "closed", "reconnects", "cut"])
-    every = every.withColumn("change", fn.col("opened") - fn.col("closed") - fn.col("cut"))
-    upto = (
-        Window.partitionBy("app", "edge")
-        .orderBy("window")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    every = every.withColumns(
-        {"hour": hour_of(fn.col("window")), "online": fn.sum("change").over(upto)}
-    )
-    new = every.where(fn.col("window") >= since_us)
-    gone = fn.col("closed") + fn.col("cut")
-    churn = fn.when(fn.col("online") + gone > 0, gone / (fn.col("online") + gone))
-    return new.withColumn("churn", churn)
+def sessions(
+    turnover: DataFrame, before: DataFrame, cuts: Iterable[Cut], since_us: int
+) -> DataFrame:
+    """Rows by app, edge and minute from a time on, of turnover since then; the last of those before
+    says how many were online."""
+    later = [cut for cut in cuts if cut.window >= since_us]
+    cut = turnover.sparkSession.createDataFrame(later, _CUTS)
+    online = before.groupBy("app", "edge").agg(fn.max_by("online", "window").alias("online"))
+    rows = turnover.unionByName(cut, allowMissingColumns=True)
+    rows = rows.unionByName(online, allowMissingColumns=True)
+    return rows.groupBy("app", "edge").applyInArrow(_of_edge, TABLES["sessions"])
+
+
+def _of_edge(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
+    """Rows of one app's edge; how many were online before is one of them, without a time."""
+    app, edge = (one.as_py() for one in key)
+    window = longs(whole(rows["window"]))
+    counts = {name: longs(whole(rows[name]), 0) for name in (*_COUNTS, "cut", "online")}
+    moved = counts["opened"] + counts["closed"] + counts["cut"] > 0
+    windows = np.unique(window[moved])
+    place = np.searchsorted(windows, window)
+
+    def total(name: str) -> Longs:
+        found = np.zeros(len(windows), np.int64)
+        np.add.at(found, place[moved], counts[name][moved])
+        return found
+
+    gone = total("closed") + total("cut")
+    online = np.cumsum(total("opened") - gone) + counts["online"].sum()
+    made: dict[str, Any] = {
+        "hour": [hour_name(one) for one in windows.tolist()],
+        "app": [app] * len(windows),
+        "edge": [edge] * len(windows),
+        "window": windows,
+        **{name: total(name) for name in (*_COUNTS, "cut")},
+        "online": online,
+        "churn": _share(gone, online + gone),
+        **{name: _told(whole(rows[name]), place, len(windows)) for name in _DURATIONS},
+    }
+    schema = arrow_schema(TABLES["sessions"])
+    return pa.table([pa.array(made[field.name], field.type) for field in schema], schema=schema)
+
+
+def _share(part: Longs, of: Longs) -> pa.Array:
+    """Null where it is of nothing."""
+    some = of > 0
+    return pa.array(part / np.where(some, of, 1), mask=~some)
+
+
+def _told(column: pa.Array, place: Longs, size: int) -> pa.Array:
+    """The values of a column where they belong; a minute has one at most."""
+    known = np.flatnonzero(present(column))
+    row = np.full(size, NONE)
+    row[place[known]] = known
+    return column.take(optional(row))

@@ -7,18 +7,14 @@ were wrong by a third for the last per mille.)
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as fn
-from pyspark.sql.types import DoubleType, StructField, StructType
 
 from chappe.pipeline.columns import Longs, changes, grouped, longs, ranks, whole
 
@@ -32,15 +28,9 @@ def time_of(bucket: int) -> float:
     return math.exp(bucket * WIDTH)
 
 
-def bucket_of(us: Column) -> Column:
-    """The bucket of a time, null of none; what took less than a microsecond, by whatever clock,
-    took one."""
-    bucket = fn.round(fn.log(fn.greatest(us, fn.lit(1)).cast("double")) / WIDTH).cast("int")
-    return fn.when(us.isNotNull(), bucket)
-
-
 def buckets_of(us: Longs) -> npt.NDArray[np.int32]:
-    """The same for many times at once; of NONE, some bucket."""
+    """The buckets of times; what took less than a microsecond, by whatever clock, took one. That of
+    NONE is some bucket."""
     return np.floor(np.log(np.maximum(us, 1)) / WIDTH + 0.5).astype(np.int32)
 
 
@@ -109,16 +99,3 @@ def percentiles_of(rows: pa.Table, shares: Mapping[str, float]) -> pa.Table:
         times[known] = np.exp(bucket[place] * WIDTH)
         rows = rows.append_column(name, pa.array(times, mask=~known))
     return rows
-
-
-def percentiles(frame: DataFrame, **shares: float) -> DataFrame:
-    """The same of a DataFrame."""
-    schema = StructType([*frame.schema, *(StructField(name, DoubleType()) for name in shares)])
-    return frame.mapInArrow(functools.partial(_percentiles, shares=shares), schema)
-
-
-def _percentiles(
-    batches: Iterable[pa.RecordBatch], shares: Mapping[str, float]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield from percentiles_of(pa.Table.from_batches([batch]), shares).to_batches()

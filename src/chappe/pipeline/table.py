@@ -85,6 +85,13 @@ class Table:
             return []
         return sorted(delta.file_uris(file_pruning_predicate=[("hour", "in", wanted)]))
 
+    def files_by_hour(self, hours: Iterable[str]) -> dict[str, list[str]]:
+        """The files of each of these hours that the table has something of."""
+        found: dict[str, list[str]] = {}
+        for file in self.files(hours):
+            found.setdefault(Path(file).parent.name.removeprefix("hour="), []).append(file)
+        return found
+
     def hours(self) -> set[str]:
         """The hours that the table has something of."""
         delta = self._delta()

@@ -7,22 +7,25 @@ anew. With the packs that a step makes its tasks write the files of tables.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from chappe.errors import ChappeError
 from chappe.pipeline import paths
 from chappe.pipeline.bronze import Plan
 from chappe.pipeline.clocks import Clocks
-from chappe.pipeline.hourly import put_together, write_events
+from chappe.pipeline.hourly import find_offsets, put_together, write_events
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import clear_parts
+from chappe.pipeline.presence import Hour, look_through
 from chappe.pipeline.reading import read_events, read_paths, read_rows
-from chappe.pipeline.schema import PACK
+from chappe.pipeline.schema import PACK, TURNOVER
 from chappe.pipeline.table import Table
 
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
@@ -68,10 +71,14 @@ class Work:
         are new, and of those that files of paths had before."""
         return self._kept("sums", lambda: self._gather(before, hours, clocks()))
 
-    def by_hour(self, sums: DataFrame, hours: int) -> DataFrame:
-        """Packs of what went from node to node; with them, all tables are written that are sums of
-        an hour's paths."""
-        return self._kept("hours", lambda: self._put_together(sums, hours))
+    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> None:
+        """Write all tables that are sums of an hour's paths, and of what nodes told of the hour
+        besides, as sources say by hour."""
+        self._kept("hours", lambda: self._put_together(sums, sources()))
+
+    def offsets(self, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:
+        """Packs of what beats say of clocks, by hour, of files of events."""
+        return find_offsets(self._spark, files)
 
     def write_events(self, packs: DataFrame, before: Sequence[str], hours: int) -> None:
         """Write events, with those that files had before."""
@@ -81,17 +88,25 @@ class Work:
         written = write_events(packs, self._tables, self._plan.run, _tasks(hours))
         written.collect()
 
+    def turnover(
+        self, hours: Callable[[], Sequence[Hour]], clocks: Callable[[], Clocks]
+    ) -> DataFrame:
+        """Who comes and goes in hours; with it, lives and stays are written."""
+        return self._kept("turnover", lambda: self._look_through(hours(), clocks()), TURNOVER)
+
     def finish(self) -> None:
         """Throw all of it away."""
         shutil.rmtree(self._folder.parent, ignore_errors=True)
 
-    def _kept(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+    def _kept(
+        self, name: str, make: Callable[[], DataFrame], schema: StructType = PACK
+    ) -> DataFrame:
         place = self._folder / name
         # Spark puts it there when all is written.
         if not (place / "_SUCCESS").exists():
             made = make().write.mode("overwrite").options(**_LARGE_VALUES)
             made.parquet(str(place))
-        return self._spark.read.schema(PACK).parquet(str(place))
+        return self._spark.read.schema(schema).parquet(str(place))
 
     def _read(self) -> DataFrame:
         tasks = max(8, self._plan.rows // ROWS_PER_TASK)
@@ -112,9 +127,14 @@ class Work:
         tasks = _tasks(hours * self._pieces)
         return paths.gather(packs, self._tables, self._plan.run, clocks, self._options, tasks)
 
-    def _put_together(self, sums: DataFrame, hours: int) -> DataFrame:
-        self._clear("latency", "delivery", "flows")
-        return put_together(sums, self._tables, self._plan.run, _tasks(hours))
+    def _put_together(self, sums: DataFrame, sources: Mapping[str, pa.Table]) -> DataFrame:
+        self._clear("latency", "delivery", "links", "flows")
+        return put_together(sums, sources, self._tables, self._plan.run, _tasks(len(sources)))
+
+    def _look_through(self, hours: Sequence[Hour], clocks: Clocks) -> DataFrame:
+        self._clear("lives", "stays")
+        run, options, tasks = self._plan.run, self._options, _tasks(len(hours))
+        return look_through(self._spark, hours, self._tables, run, clocks, options, tasks)
 
     def _clear(self, *names: str) -> None:
         for name in names:

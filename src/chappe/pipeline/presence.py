@@ -1,0 +1,80 @@
+"""Presence: what events say of processes and of sessions, hour by hour.
+
+A task looks at the events of an hour as they are in the table's files, and at those of the hours
+around it: clocks that are put right move some into the next hour or the last, and who comes may
+have gone shortly before the hour began.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from chappe.pipeline import lives, sessions
+from chappe.pipeline.clocks import Clocks
+from chappe.pipeline.hours import around
+from chappe.pipeline.options import Options
+from chappe.pipeline.parts import write_part
+from chappe.pipeline.reading import rows_of
+from chappe.pipeline.schema import TURNOVER
+from chappe.pipeline.table import Table
+
+_HOURS: Final = "hour string, files array<string>, near array<string>, lives boolean, stays boolean"
+_COLUMNS: Final = [*dict.fromkeys((*lives.COLUMNS, *sessions.COLUMNS))]
+
+
+class Hour(NamedTuple):
+    """An hour that is looked at: the files of its events, those of the hours around it, and which
+    tables are made anew of it."""
+
+    hour: str
+    files: Sequence[str]
+    near: Sequence[str]
+    lives: bool
+    stays: bool
+
+
+def hours_of(events: Table, told: set[str], new: set[str]) -> list[Hour]:
+    """The hours around some of which events are to be looked at, as lives, and in some as stays."""
+    hours = around(told)
+    files = events.files_by_hour(around(hours))
+    found = []
+    for hour in sorted(hours):
+        near = [file for other in sorted(around([hour]) - {hour}) for file in files.get(other, [])]
+        found.append(Hour(hour, files.get(hour, []), near, hour in told, hour in new))
+    return found
+
+
+def look_through(
+    spark: SparkSession,
+    hours: Sequence[Hour],
+    tables: Path,
+    run: int,
+    clocks: Clocks,
+    options: Options,
+    tasks: int,
+) -> DataFrame:
+    """Turnover of hours; with it, their lives and stays are written."""
+    look = functools.partial(
+        _look_through, tables=str(tables), run=run, clocks=clocks, options=options
+    )
+    return spark.createDataFrame(hours, _HOURS).repartition(tasks).mapInArrow(look, TURNOVER)
+
+
+def _look_through(
+    batches: Iterable[pa.RecordBatch], tables: str, run: int, clocks: Clocks, options: Options
+) -> Iterator[pa.RecordBatch]:
+    for one in (Hour(**row) for batch in batches for row in batch.to_pylist()):
+        own = rows_of(one.files, _COLUMNS, (*lives.KINDS, *sessions.KINDS))
+        if one.lives:
+            told = lives.told(own, one.hour, clocks)
+            write_part(Path(tables), "lives", run, one.hour, 0, told)
+        if one.stays:
+            write_part(Path(tables), "stays", run, one.hour, 0, sessions.stays(own))
+        every = pa.concat_tables([own, rows_of(one.near, _COLUMNS, sessions.KINDS)])
+        yield from sessions.turnover(every, one.hour, clocks, options).to_batches()

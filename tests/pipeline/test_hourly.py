@@ -1,0 +1,129 @@
+"""An hour's parts are written of its sums, and of what events of it and those beside it tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from chappe.pipeline import hourly
+from chappe.pipeline.hours import HOUR_US, hour_us
+from chappe.pipeline.packing import SUMS, Pack
+from chappe.pipeline.parts import parts_of, write_part
+from chappe.pipeline.schema import EVENT, arrow_schema
+from chappe.pipeline.silver import once
+from chappe.pipeline.sums import FLOWS, LINKS
+from chappe.pipeline.told import beats, sources, told
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, hour
+
+H0, H1, H2 = (hour(DAY + n * HOUR) for n in range(3))
+ABOUT = {"app": "a", "target": "queue/q"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, list[str]]:
+    """Files of events, of three hours."""
+    world = World(Node("n1"), Node("n2"))
+    world.start("n1", DAY)
+    world.start("n2", DAY)
+    world.beat(DAY + HOUR, DAY + HOUR + MINUTE)
+    world.tell("n1", DAY + HOUR - SECOND, "link_down", peer="n2")
+    world.tell("n1", DAY + HOUR + SECOND, "link_up", peer="n2")
+    world.tell("n1", DAY + 2 * HOUR - SECOND, "link_down", peer="n2")
+    world.tell("n1", DAY + 2 * HOUR + SECOND, "node_alive")
+    for n in range(3):
+        world.tell("n1", DAY + n * HOUR, "removed", **ABOUT, n=n + 1)
+    return {name: [_saved(tmp_path / "given", name, world.rows)] for name in (H0, H1, H2)}
+
+
+def _saved(place: Path, name: str, rows: list[Row]) -> str:
+    mine = [row for row in rows if hour(row["at"]) == name]
+    write_part(place, "events", 1, name, 0, once(pa.Table.from_pylist(mine, arrow_schema(EVENT))))
+    return str(parts_of(place, "events", 1) / f"hour={name}" / "part-0.parquet")
+
+
+def put(tables: Path, *packs: tuple[str, str, pa.Table]) -> None:
+    """As a task does that is given packs in the order of their hours."""
+    batches = [
+        Pack(SUMS, hour_us(name) // HOUR_US, 0, rows, note).batch() for name, note, rows in packs
+    ]
+    given = [batch.select(["born_hour", "note", "data"]) for batch in batches]
+    assert list(hourly._put_together(given, str(tables), 1)) == []
+
+
+def parts(tables: Path, name: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of each file of a table, by its hour and name."""
+    found = sorted(parts_of(tables, name, 1).glob("hour=*/*.parquet"))
+    return {
+        (file.parent.name.removeprefix("hour="), file.name): pq.ParquetFile(file).read().to_pylist()
+        for file in found
+    }
+
+
+def test_an_hour_s_links_are_of_its_messages_and_its_events(
+    files: dict[str, list[str]], tmp_path: Path
+):
+    ways = {
+        "node": ["n1"],
+        "peer": ["n2"],
+        "window": [DAY + HOUR],
+        "bucket": pa.array([100], pa.int32()),
+        "count": [2],
+        "handed": [3],
+    }
+    put(
+        tmp_path,
+        (H1, LINKS, pa.table(ways)),
+        (H1, hourly._SOURCES, sources(H1, files, queues=False)),
+    )
+    [(place, rows)] = parts(tmp_path, LINKS).items()
+    assert place == (H1, "part-0.parquet")
+    names = ("node", "window", "handed", "arrived", "beats", "ups", "downs", "down_us")
+    assert sorted(tuple(row[name] for name in names) for row in rows) == [
+        # Down since the hour before.
+        ("n1", DAY + HOUR, 3, 2, 6, 1, 0, SECOND),
+        # And until the next, in which its node tells on.
+        ("n1", DAY + 2 * HOUR - MINUTE, 0, 0, 0, 0, 1, SECOND),
+        ("n2", DAY + HOUR, 0, 0, 6, 0, 0, 0),
+    ]
+
+
+def test_flows_of_whole_queues_are_a_part_beside_those_of_messages_if_they_are_asked_for(
+    files: dict[str, list[str]], tmp_path: Path
+):
+    flow = {"app": ["a"], "queue": ["queue/q"], "what": ["stored"], "window": [DAY + HOUR]}
+    nothing = pa.nulls(1, pa.int64())
+    happened = {**flow, "bucket": pa.nulls(1, pa.int32()), "count": [1]}
+    happened |= {"frontier": nothing, "max": nothing}
+    put(
+        tmp_path,
+        (H0, hourly._SOURCES, sources(H0, files, queues=True)),
+        (H1, FLOWS, pa.table(happened)),
+        (H1, hourly._SOURCES, sources(H1, files, queues=True)),
+        (H2, hourly._SOURCES, sources(H2, files, queues=False)),
+    )
+    found = {
+        place: [(row["what"], row["window"], row["count"]) for row in rows]
+        for place, rows in parts(tmp_path, FLOWS).items()
+    }
+    assert found == {
+        (H0, "part-1.parquet"): [("removed", DAY, 1)],
+        (H1, "part-0.parquet"): [("stored", DAY + HOUR, 1)],
+        (H1, "part-1.parquet"): [("removed", DAY + HOUR, 2)],
+    }
+
+
+def test_of_files_only_what_is_asked_for_is_told(files: dict[str, list[str]]):
+    found = told(sources(H1, files, queues=True))
+    assert sorted(found.links["kind"].to_pylist()) == ["link"] * 12 + ["link_down", "link_up"]
+    assert found.changes["kind"].to_pylist() == ["link_down", "link_down", "link_up"]
+    assert found.last == {"n1": DAY + 2 * HOUR + SECOND, "n2": DAY + HOUR + 50 * SECOND}
+    assert found.thrown["n"].to_pylist() == [2]
+    # No link went then: when its node told the last does not matter.
+    later = hour(DAY + 3 * HOUR)
+    assert told(sources(later, {H2: files[H2]}, queues=False)).last == {}
+    assert beats(files[H1]).num_rows == 12
+    assert beats([]).num_rows == 0

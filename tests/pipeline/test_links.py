@@ -1,0 +1,155 @@
+"""Links tell what is counted beat by beat, and when they were down."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chappe.pipeline.links import links
+from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
+from chappe.pipeline.told import Told
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Row
+
+SCHEMA = arrow_schema(EVENT)
+STEP = 10 * SECOND
+CHANGES = ("link_up", "link_down")
+
+
+def told(rows: list[Row], begin: int = DAY) -> Told:
+    """What of rows tells of the hour that begins then."""
+    near = [row for row in rows if begin - HOUR <= row["at"] < begin + 2 * HOUR]
+    mine = [row for row in near if begin <= row["at"] < begin + HOUR]
+    last: dict[str, int] = {}
+    for row in near:
+        last[row["node"]] = max(row["at"], last.get(row["node"], 0))
+    return Told(
+        pa.Table.from_pylist([row for row in mine if row["kind"] in ("link", *CHANGES)], SCHEMA),
+        pa.Table.from_pylist([row for row in near if row["kind"] in CHANGES], SCHEMA),
+        last,
+        SCHEMA.empty_table(),
+    )
+
+
+def by_key(rows: list[Row], *names: str) -> dict[Any, tuple[Any, ...]]:
+    found = {
+        (row["node"], row["peer"], row["window"]): tuple(row[n] for n in names) for row in rows
+    }
+    assert len(found) == len(rows)
+    return found
+
+
+def down(rows: list[Row], begin: int = DAY) -> dict[Any, int]:
+    made = by_key(links(begin, told(rows, begin)).to_pylist(), "down_us")
+    return {key: us for key, (us,) in made.items() if us}
+
+
+PAIRS = st.sampled_from([("a", "b"), ("a", "c"), ("b", "a")])
+SAID = st.one_of(st.none(), st.integers(-9, 9))
+BEATS = st.tuples(
+    PAIRS, st.sampled_from(["link", "link", *CHANGES]), st.integers(0, 2 * MINUTE), SAID, SAID
+)
+
+
+@given(st.lists(BEATS, max_size=40))
+def test_a_minute_has_its_beats_and_what_those_in_the_middle_say(beats: list[Any]):
+    rows = [
+        {"node": a, "peer": b, "kind": kind, "at": DAY + at, "round_trip": trip, "ahead": ahead}
+        for (a, b), kind, at, trip, ahead in beats
+    ]
+    names = ("beats", "ups", "downs", "round_trip", "ahead")
+    made = by_key(links(DAY, told(rows)).to_pylist(), *names)
+    minutes: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        minutes[row["node"], row["peer"], row["at"] - row["at"] % MINUTE].append(row)
+    for key, mine in minutes.items():
+        kinds = [row["kind"] for row in mine]
+        said = [[row[n] for row in mine if row[n] is not None] for n in ("round_trip", "ahead")]
+        assert made[key] == (
+            *(kinds.count(kind) for kind in ("link", *CHANGES)),
+            *(int(median(some)) if some else None for some in said),
+        )
+    # Besides, there are minutes in which a link was just down.
+    assert all(made[key] == (0, 0, 0, None, None) for key in made.keys() - minutes.keys())
+
+
+TURNS = st.tuples(PAIRS, st.sampled_from([*CHANGES, "node_alive"]), st.integers(-360, 719))
+
+
+@given(st.lists(TURNS, max_size=30))
+def test_a_link_is_down_until_it_is_up_or_its_node_tells_no_more(turns: list[Any]):
+    """Looked at every ten seconds, of which nothing happens in between."""
+    rows = [
+        {
+            "node": node,
+            "kind": kind,
+            "at": DAY + n * STEP,
+            "boot": 1,
+            "serial": serial,
+            "peer": peer if kind in CHANGES else None,
+        }
+        for serial, ((node, peer), kind, n) in enumerate(turns)
+    ]
+    truth: dict[Any, int] = defaultdict(int)
+    for pair in {pair for pair, _kind, _n in turns}:
+        mine = [row for row in rows if (row["node"], row["peer"]) == pair]
+        last = max(row["at"] for row in rows if row["node"] == pair[0])
+        for now in range(DAY, DAY + HOUR, STEP):
+            before = [row for row in mine if row["at"] <= now]
+            latest = max(before, key=lambda row: (row["at"], row["serial"]), default=None)
+            if latest is not None and latest["kind"] == "link_down" and now < last:
+                truth[*pair, now - now % MINUTE] += STEP
+    assert down(rows) == truth
+
+
+def change(kind: str, at: int, **others: Any) -> Row:
+    return {"node": "a", "peer": "b", "kind": kind, "at": at, "boot": 1, "serial": 1, **others}
+
+
+def test_a_link_that_is_down_over_the_hour_is_down_in_both():
+    rows = [
+        change("link_down", DAY + HOUR - SECOND),
+        change("link_up", DAY + HOUR + MINUTE + SECOND),
+    ]
+    assert down(rows) == {("a", "b", DAY + HOUR - MINUTE): SECOND}
+    assert down(rows, DAY + HOUR) == {
+        ("a", "b", DAY + HOUR): MINUTE,
+        ("a", "b", DAY + HOUR + MINUTE): SECOND,
+    }
+
+
+def test_what_happens_at_once_is_in_the_order_in_which_it_was_told():
+    later = DAY + MINUTE
+    end = {"node": "a", "kind": "node_alive", "at": later + SECOND}
+    up, gone = change("link_up", later), change("link_down", later)
+    assert down([up | {"serial": 3}, gone | {"serial": 2}, end]) == {}
+    assert down([up | {"serial": 2}, gone | {"serial": 3}, end]) == {("a", "b", later): SECOND}
+    # A later life of its node tells later.
+    assert down([up | {"serial": 2}, gone | {"boot": 2}, end]) == {("a", "b", later): SECOND}
+
+
+def test_what_messages_say_of_a_link_is_in_one_row_with_what_its_nodes_tell():
+    beat = change("link", DAY, round_trip=3, ahead=-4)
+    ways = [
+        {"node": "a", "peer": "b", "window": DAY, "handed": 4, "arrived": 3, "delay_p50": 7.0},
+        # Of what came from a node that did not tell that it handed it on.
+        {"node": "a", "peer": "c", "window": DAY - MINUTE, "handed": 0, "arrived": 2},
+    ]
+    columns = arrow_schema(TABLES["links"])
+    names = ("node", "peer", "window", "handed", "arrived", "delay_p50", "delay_p99")
+    schema = pa.schema([columns.field(name) for name in names])
+    made = links(DAY, told([beat]), pa.Table.from_pylist(ways, schema))
+    assert set(made.column_names) == {*columns.names} - {"hour"}
+    said = ("handed", "arrived", "success", "delay_p50", "beats", "round_trip", "ahead", "down_us")
+    assert by_key(made.to_pylist(), *said) == {
+        ("a", "b", DAY): (4, 3, 0.75, 7.0, 1, 3, -4, 0),
+        ("a", "c", DAY - MINUTE): (0, 2, None, None, 0, None, None, 0),
+    }
+
+
+def test_of_an_hour_without_a_word_there_are_no_rows():
+    assert links(DAY, told([])).num_rows == 0
