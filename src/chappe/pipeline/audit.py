@@ -20,185 +20,205 @@ messages of which nobody else knows.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+import functools
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import TABLES
-from chappe.pipeline.verdicts import MISSING, REPLAYED, UNTOLD, dropped, late, twice, unsure
+from chappe.pipeline.schema import TABLES, arrow_schema
+from chappe.pipeline.verdicts import Row, Verdict, replays, settled, time_of
 
 _ABOUT = ("app", "family", "message", "label", "sender", "target", "born")
-_COLUMNS = TABLES["audit"].names
+_OF_PATHS = ("hour", *_ABOUT, "ready", "delivered", "ended", "open", "suspect", "hops")
+_SCHEMA = arrow_schema(TABLES["audit"])
 OPEN = "open"
+# An app's queue.
+Queue = tuple[str, str]
+# A verdict and its reason.
+Said = tuple[str, str]
 
 
-def settled(paths: DataFrame, options: Options) -> DataFrame:
-    """What paths say by themselves."""
-    sla, queue_sla = options.sla_ms * 1000, options.queue_sla_ms * 1000
-    verdicts = fn.filter(
-        fn.array(dropped(), twice(), late(sla, queue_sla), unsure()), lambda v: v.isNotNull()
-    )
-    looked_at = paths.where("suspect or (family = 'request' and not open and delivered is null)")
-    found = looked_at.select("hour", *_ABOUT, fn.explode(verdicts).alias("v"))
-    return found.select("hour", *_ABOUT, "v.*").select(*_COLUMNS)
+class Known(NamedTuple):
+    """What is known of nodes and queues, besides what paths say; as large as the cluster."""
+
+    # Of each node, in the order in which they began.
+    lives: Mapping[str, list[Life]]
+    # Until when anybody told anything.
+    horizon: int | None
+    # When a broker last went on with a queue, and when it was last removed with messages.
+    queues: Mapping[Queue, tuple[int | None, int | None]]
+    # How young the youngest message is that was ever handed out.
+    frontiers: Mapping[Queue, int]
+
+    def life_at(self, node: str, time: int) -> Life | None:
+        """The life of a node that a time is in: the last that began before it."""
+        lives = self.lives.get(node, [])
+        place = bisect_right(lives, time, key=lambda life: life.began)
+        return lives[place - 1] if place else None
 
 
-def unsettled(
-    open_paths: DataFrame,
-    known: DataFrame,
-    of_queues: DataFrame,
-    frontiers: DataFrame,
-    options: Options,
-) -> DataFrame:
-    """What open paths say together with what is known of nodes and queues."""
-    # A node's life that a time is in is the last that began before it.
-    lives = fn.broadcast(
-        known.select(fn.col("node").alias("at_node"), "began", "alive", "stopped", "died", "missed")
-    )
-    horizon = fn.broadcast(known.agg(fn.max("horizon").alias("horizon")))
-    waits = _waits(open_paths)
-    joined = waits.join(
-        lives, (fn.col("who") == fn.col("at_node")) & (fn.col("began") <= fn.col("since")), "left"
-    )
-    life = fn.max_by(fn.struct("began", "alive", "stopped", "died", "missed"), "began").alias(
-        "life"
-    )
-    keys = ["birth", *_ABOUT, "who", "since", "what", "ready", "lent", "last"]
-    judged = (
-        joined.groupBy(*keys)
-        .agg(life)
-        .crossJoin(horizon)
-        .join(fn.broadcast(frontiers), ["app", "target"], "left")
-        .join(fn.broadcast(of_queues), ["app", "target"], "left")
-        .withColumn("v", _verdict(options))
-        .where("v is not null")
-    )
-    rows = judged.select(
-        fn.lit(OPEN).alias("hour"),
-        *_ABOUT,
-        "v.verdict",
-        "v.reason",
-        fn.col("last.node").alias("node"),
-        (fn.col("last.at") + fn.col("last.shift")).alias("at"),
-    )
-    # One row for each message and verdict, of several nodes that it did not come to the first.
-    seen = fn.min(fn.struct("reason", "node", "at")).alias("seen")
-    once = rows.groupBy("hour", *_ABOUT, "verdict").agg(seen).select("*", "seen.*")
-    return once.select(*_COLUMNS).unionByName(_untold(known))
+def by_node(lives: Iterable[Life]) -> dict[str, list[Life]]:
+    """Lives as they are looked for."""
+    found = defaultdict(list)
+    for life in sorted(lives, key=lambda life: life.began):
+        found[life.node].append(life)
+    return dict(found)
 
 
-def _untold(known: DataFrame) -> DataFrame:
+def audit(touched: DataFrame, others: DataFrame, known: Known, options: Options) -> DataFrame:
+    """The audit of the odd paths of hours that were touched, and of the open ones of all others."""
+    paths = touched.select(*_OF_PATHS, fn.lit(True).alias("touched")).unionByName(
+        others.where("open").select(*_OF_PATHS, fn.lit(False).alias("touched"))
+    )
+    judged = paths.mapInArrow(
+        functools.partial(_judged, known=known, options=options), TABLES["audit"]
+    )
+    rows = untold(known)
+    if not rows:
+        return judged
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    return judged.unionByName(touched.sparkSession.createDataFrame(table, TABLES["audit"]))
+
+
+def _judged(
+    batches: Iterable[pa.RecordBatch], known: Known, options: Options
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = [row for path in batch.to_pylist() for row in rows_of(path, known, options)]
+        yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+
+def rows_of(path: Row, known: Known, options: Options) -> Iterator[Row]:
+    """What the audit says of one path."""
+    about = {name: path[name] for name in _ABOUT}
+    if path["touched"]:
+        for verdict in settled(path, options):
+            yield {"hour": path["hour"], **about, **verdict._asdict()}
+    if path["open"]:
+        for verdict in unsettled(path, known, options):
+            yield {"hour": OPEN, **about, **verdict._asdict()}
+
+
+def untold(known: Known) -> list[Row]:
     """The spans of time of which nobody knows what happened on a node."""
     said = {
-        "hour": fn.lit(OPEN),
-        "family": fn.lit("node"),
-        "verdict": fn.lit("unknown"),
-        "reason": fn.lit("it died: what came to it from then on it did not tell"),
-        "node": fn.col("node"),
-        "at": fn.col("alive"),
-        "born": fn.col("alive"),
+        "hour": OPEN,
+        "family": "node",
+        "verdict": "unknown",
+        "reason": "it died: what came to it from then on it did not tell",
     }
-    columns = [
-        said.get(name, fn.lit(None)).cast(TABLES["audit"][name].dataType).alias(name)
-        for name in _COLUMNS
+    return [
+        {**said, "node": life.node, "at": life.alive, "born": life.alive}
+        for lives in known.lives.values()
+        for life in lives
+        if life.died
     ]
-    return known.where("died").select(*columns)
 
 
-_SENT_AGAIN = f"array_max({REPLAYED})"
-# A group was handed it, or does not want it, since it was sent for the last time.
-_TAKEN = (
-    "(h.kind = 'lent' or h.kind = 'dropped' and h.reason = 'nobody') "
-    f"and h.at + h.shift >= coalesce({_SENT_AGAIN}, 0)"
-)
-_ASKER = (
-    "get(transform(filter(hops, h -> h.kind = 'asked'), h -> coalesce(h.came_from, h.node)), 0)"
-)
+def unsettled(path: Row, known: Known, options: Options) -> list[Verdict]:
+    """What an open path says together with what is known of nodes and queues: each verdict once, of
+    several nodes that it did not come to the first."""
+    found: dict[str, str] = {}
+    for who, what in _waits(path):
+        said = _judge(path, who, what, known, options)
+        if said is not None:
+            verdict, reason = said
+            found[verdict] = min(reason, found.get(verdict, reason))
+    last = path["hops"][-1]
+    return [Verdict(*said, last["node"], time_of(last)) for said in found.items()]
 
 
-def _waits(paths: DataFrame) -> DataFrame:
-    """What each open path waits for: whose word (`who`), since when."""
-    travel = fn.col("family").isin("send", "topic", "other")
-    lost_at = fn.transform(
-        fn.expr(MISSING),
-        lambda pair: fn.struct(
-            fn.element_at(fn.split(pair, ">"), 2).alias("who"),
-            fn.lit("arrive").alias("what"),
-        ),
-    )
-    untold = fn.transform(
-        fn.expr(UNTOLD),
-        lambda pair: fn.struct(
-            fn.element_at(fn.split(pair, ">"), 1).alias("who"), fn.lit("tell").alias("what")
-        ),
-    )
-    last = fn.element_at(fn.col("hops"), -1)
-    # The node of whoever asked; if that had no time to tell of it, the other one says which it is.
-    asker = fn.expr(_ASKER)
-    who = fn.when(fn.col("family") == "request", fn.coalesce(asker, last["node"]))
-    own = fn.array(
-        fn.struct(who.otherwise(last["node"]).alias("who"), fn.col("family").alias("what"))
-    )
-    waits = fn.when(travel, fn.concat(lost_at, untold)).otherwise(own)
-    return (
-        paths.select(
-            fn.col("hour").alias("birth"),
-            *_ABOUT,
-            fn.explode(waits).alias("wait"),
-            fn.col("ended").alias("since"),
-            fn.expr(f"coalesce({_SENT_AGAIN}, ready, born)").alias("ready"),
-            fn.expr(f"exists(hops, h -> {_TAKEN})").alias("lent"),
-            last.alias("last"),
-        )
-        .select("*", "wait.*")
-        .drop("wait")
-    )
+def _waits(path: Row) -> Iterator[tuple[str, str]]:
+    """Whose word an open path waits for, and of what."""
+    hops, family = path["hops"], path["family"]
+    if family == "queue":
+        yield hops[-1]["node"], family
+    elif family == "request":
+        # The node of whoever asked; if that had no time to tell of it, the other says which it is.
+        asked = [hop["came_from"] or hop["node"] for hop in hops if hop["kind"] == "asked"]
+        yield (asked[0] if asked else hops[-1]["node"]), family
+    else:
+        handed = {(hop["node"], peer) for hop in hops for peer in hop["went_to"] or ()}
+        came = {(hop["came_from"], hop["node"]) for hop in hops if hop["came_from"] is not None}
+        # A node that tells that it dropped a message got it.
+        dropped_at = {hop["node"] for hop in hops if hop["kind"] == "dropped"}
+        yield from ((to, "arrive") for _, to in handed - came if to not in dropped_at)
+        yield from ((giver, "tell") for giver, _ in came - handed)
 
 
-def _verdict(options: Options) -> Column:
-    sla, grace = options.sla_ms * 1000, options.grace_ms * 1000
-    since, who, what = fn.col("since"), fn.col("who"), fn.col("what")
-    alive, died, stopped = fn.col("life.alive"), fn.col("life.died"), fn.col("life.stopped")
-    horizon, frontier, ready = fn.col("horizon"), fn.col("frontier"), fn.col("ready")
-    nobody = fn.col("life.began").isNull() & (horizon - since > grace)
-    missed = fn.array_contains(fn.col("life.missed"), fn.col("birth"))
-    queued = what == "queue"
-    told_on = stopped.isNotNull() | (
-        alive - since > fn.when(what == "request", grace).otherwise(sla)
-    )
-    overtaken = frontier - ready > options.overtaken_ms * 1000
+def _judge(path: Row, who: str, what: str, known: Known, options: Options) -> Said | None:
+    """What it means that there is no word of a node since the path's last."""
+    since, life = path["ended"], known.life_at(who, path["ended"])
+    grace = options.grace_ms * 1000
+    if life is None and _later(known.horizon, since, grace):
+        return "unknown", f"{who} never told anything of that time"
+    if life is not None and path["hour"] in life.missed:
+        return "unknown", f"{who} could not write down everything"
+    if what == "queue":
+        died = life is not None and life.died
+        return _judge_queued(path, who, died, known, options)
+    if life is None:
+        return None
+    patience = grace if what == "request" else options.sla_ms * 1000
+    if life.stopped is not None or _later(life.alive, since, patience):
+        return _silent_on(who, what)
+    return ("unknown", f"{who} died before it told") if life.died else None
+
+
+def _silent_on(who: str, what: str) -> Said:
+    """What is said of a node that told on, but not of this."""
+    if what == "arrive":
+        return "lost", f"it did not come to {who}"
+    if what == "request":
+        return "lost", "nobody answered"
+    return "unknown", f"{who} had it and does not tell of it"
+
+
+def _judge_queued(path: Row, who: str, died: bool, known: Known, options: Options) -> Said | None:
+    """The same of a message in a queue; its node died, or did not."""
+    queue, since = (path["app"], path["target"]), path["ended"]
+    recovered, removed = known.queues.get(queue, (None, None))
+    if _later(removed, since):
+        return "lost", "its queue was removed"
     # A broker went on with its queue: there it is again, and waits since then.
-    back = fn.coalesce(died & (fn.col("recovered") > since), fn.lit(False))
-    waits_since = fn.when(back & fn.col("lent"), fn.col("recovered")).otherwise(ready)
-    waits = (back | ~fn.col("lent")) & (horizon - waits_since > options.queue_sla_ms * 1000)
-    said = fn.concat
-    return (
-        fn.when(nobody, _say("unknown", said(who, fn.lit(" never told anything of that time"))))
-        .when(missed, _say("unknown", said(who, fn.lit(" could not write down everything"))))
-        .when(
-            queued & fn.coalesce(fn.col("removed") > since, fn.lit(False)),
-            _say("lost", fn.lit("its queue was removed")),
-        )
-        .when(
-            queued & died & ~back,
-            _say("unknown", said(who, fn.lit(" died, and it was not seen since"))),
-        )
-        .when(
-            queued & ~fn.col("lent") & overtaken,
-            _say("lost", fn.lit("much younger ones of its queue were handed out")),
-        )
-        .when(queued & waits, _say("late", fn.lit("it still waits in its queue")))
-        .when(queued, fn.lit(None))
-        .when(
-            told_on & (what == "arrive"),
-            _say("lost", said(fn.lit("it did not come to "), who)),
-        )
-        .when(told_on & (what == "request"), _say("lost", fn.lit("nobody answered")))
-        .when(told_on, _say("unknown", said(who, fn.lit(" had it and does not tell of it"))))
-        .when(died, _say("unknown", said(who, fn.lit(" died before it told"))))
-        .otherwise(fn.lit(None))
+    back = died and _later(recovered, since)
+    if died and not back:
+        return "unknown", f"{who} died, and it was not seen since"
+    ready, taken = _ready(path), _taken(path)
+    if not taken and _later(known.frontiers.get(queue), ready, options.overtaken_ms * 1000):
+        return "lost", "much younger ones of its queue were handed out"
+    waits_since = recovered if back and taken else ready
+    if (back or not taken) and _later(known.horizon, waits_since, options.queue_sla_ms * 1000):
+        return "late", "it still waits in its queue"
+    return None
+
+
+def _later(time: int | None, since: int | None, by: int = 0) -> bool:
+    """Whether a time is known and later than another by more than that."""
+    return time is not None and since is not None and time - since > by
+
+
+def _ready(path: Row) -> int:
+    """When its queue could hand it out, since it was sent for the last time."""
+    first = path["born"] if path["ready"] is None else path["ready"]
+    ready: int = max(replays(path), default=first)
+    return ready
+
+
+def _taken(path: Row) -> bool:
+    """Whether a group was handed it, or does not want it, since it was sent for the last time."""
+    since = max(replays(path), default=0)
+    # Of what was dropped for no reason that is told, it may be so.
+    passed = (None, "nobody")
+    return any(
+        hop["kind"] == "lent" or (hop["kind"] == "dropped" and hop["reason"] in passed)
+        for hop in path["hops"]
+        if time_of(hop) >= since
     )
-
-
-def _say(verdict: str, reason: Column) -> Column:
-    return fn.struct(fn.lit(verdict).alias("verdict"), reason.alias("reason"))

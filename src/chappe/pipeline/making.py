@@ -259,10 +259,22 @@ class Making:
         return lives.known(self._lived, self._options, self._plan.written)
 
     def _audit(self) -> Made:
-        settled = audit.settled(self._table("odd", self._path_hours), self._options)
-        frontiers = queues.frontiers(self._table("flows"))
-        of_queues = lives.queues(self._table("lives"))
-        unsettled = audit.unsettled(
-            self._table("odd").where("open"), self._known, of_queues, frontiers, self._options
+        found, horizon = self._known
+        flows = self._table("flows").where("frontier is not null")
+        known = audit.Known(
+            lives=audit.by_node(found),
+            horizon=horizon,
+            queues=lives.queues(self._lived),
+            frontiers={
+                (row["app"], row["target"]): row["frontier"]
+                for row in queues.frontiers(flows).collect()
+            },
         )
-        return Made(settled.unionByName(unsettled), {*self._path_hours, audit.OPEN})
+        others = self._tables["odd"].hours() - self._path_hours
+        made = audit.audit(
+            self._table("odd", self._path_hours),
+            self._table("odd", others),
+            known,
+            self._options,
+        )
+        return Made(made, {*self._path_hours, audit.OPEN})

@@ -1,99 +1,131 @@
-"""Verdicts on messages from what their own paths say: each a column, null where there is none.
+"""Verdicts on messages from what their own paths say.
 
-They look at every hop, in expressions that are interpreted: for those paths only that are suspect.
+A path is a row of its table, its hops in order of time. What a hop does not tell is None, and is
+the same as nothing.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as fn
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-# Handing from node to node, as `a>b`: those that were told by who handed, and by who got it. A
-# node that tells that it dropped a message got it.
-HANDED = (
-    "flatten(transform(filter(hops, h -> size(h.went_to) > 0), "
-    "h -> transform(h.went_to, p -> h.node || '>' || p)))"
-)
-ARRIVED = "transform(filter(hops, h -> h.came_from is not null), h -> h.came_from || '>' || h.node)"
-DROPPED_AT = "transform(filter(hops, h -> h.kind = 'dropped'), h -> h.node)"
-MISSING = (
-    f"filter(array_except({HANDED}, {ARRIVED}), "
-    f"p -> not array_contains({DROPPED_AT}, element_at(split(p, '>'), 2)))"
-)
-UNTOLD = f"array_except({ARRIVED}, {HANDED})"
-# Of a hop `h` at which it was dropped: somebody wanted it, and no other node gave it to them.
-IN_VAIN = (
-    "coalesce(h.reason, '') != 'nobody' "
-    "and not exists(hops, o -> o.kind = 'sent' and o.n > 0 and o.target = h.target)"
-)
-# When a dead letter was sent once more.
-REPLAYED = "transform(filter(hops, r -> r.kind = 'replayed'), r -> r.at + r.shift)"
-_PLACED = "struct('{verdict}' as verdict, {reason} as reason, h.node as node, h.at + h.shift as at)"
+from chappe.pipeline.options import Options
+
+Row = dict[str, Any]
 
 
-def _first(kinds: str, condition: str, verdict: str, reason: str) -> Column:
-    """A verdict from the first hop that something is true of, or null."""
-    hops = f"filter(hops, h -> h.kind in ({kinds}) and {condition})"
-    made = _PLACED.format(verdict=verdict, reason=reason)
-    return fn.expr(f"try_element_at(transform({hops}, h -> {made}), 1)")
+class Verdict(NamedTuple):
+    """What is said of a message, and at which hop that was seen."""
+
+    verdict: str
+    reason: str
+    node: str
+    at: int
 
 
-def dropped() -> Column:
-    """It was dropped at a node, and somebody missed it."""
-    reason = "concat('dropped: ', coalesce(h.reason, 'no reason'))"
-    return _first("'dropped'", IN_VAIN, "lost", reason)
+def settled(path: Row, options: Options) -> list[Verdict]:
+    """What a path says by itself, whatever else is known later."""
+    if not path["suspect"]:
+        return []
+    found = (_dropped(path), _twice(path), _late(path, options), _unsure(path))
+    return [verdict for verdict in found if verdict is not None]
 
 
-def twice() -> Column:
+def time_of(hop: Row) -> int:
+    """When it was, by the clock of all."""
+    time: int = hop["at"] + hop["shift"]
+    return time
+
+
+def replays(path: Row) -> list[int]:
+    """When a dead letter was sent once more."""
+    return [time_of(hop) for hop in _of_kind(path, "replayed")]
+
+
+def _of_kind(path: Row, *kinds: str) -> Iterator[Row]:
+    return (hop for hop in path["hops"] if hop["kind"] in kinds)
+
+
+def _at(hop: Row, verdict: str, reason: str) -> Verdict:
+    return Verdict(verdict, reason, hop["node"], time_of(hop))
+
+
+def _dropped(path: Row) -> Verdict | None:
+    """It was dropped at a node, and somebody missed it: no other node gave it to them."""
+    # Who was given it; how many they were may not be told.
+    given = {hop["target"] for hop in _of_kind(path, "sent") if hop["n"] != 0}
+    for hop in _of_kind(path, "dropped"):
+        wanted = hop["reason"] != "nobody"
+        # If it is not told who it was for, they may be the same.
+        to_them = given if hop["target"] is None else given & {hop["target"], None}
+        if wanted and not to_them:
+            return _at(hop, "lost", f"dropped: {_or(hop['reason'], 'no reason')}")
+    return None
+
+
+def _twice(path: Row) -> Verdict | None:
     """A node gave to sessions what it had given them before; a group was done a second time."""
-    order = "struct({0}.at + {0}.shift, {0}.node, {0}.boot, {0}.serial)"
-    earlier = f"{order.format('o')} < {order.format('h')}"
-    same = f"o.kind = h.kind and o.node = h.node and o.target = h.target and o.n > 0 and {earlier}"
-    passed = _first(
-        "'sent', 'published'",
-        f"h.n > 0 and exists(hops, o -> {same})",
-        "duplicated",
-        "concat('twice at ', h.node)",
-    )
-    # What a broker tells after a start it may have told before.
-    first = "coalesce({0}.reason, '') != 'recovered'"
-    again = f"o.kind = 'acked' and o.group_name = h.group_name and {earlier}"
-    done = _first(
-        "'acked'",
-        f"{first.format('h')} and exists(hops, o -> {again} and {first.format('o')})",
-        "duplicated",
-        "concat('done twice by ', h.group_name)",
-    )
-    return fn.when(fn.col("family") == "queue", done).otherwise(passed)
+    if path["family"] == "queue":
+        return _done_twice(path)
+    seen = set()
+    for hop in _of_kind(path, "sent", "published"):
+        if not hop["n"] or hop["target"] is None:
+            continue
+        given = hop["kind"], hop["node"], hop["target"]
+        if given in seen:
+            return _at(hop, "duplicated", f"twice at {hop['node']}")
+        seen.add(given)
+    return None
 
 
-def unsure() -> Column:
-    """A request of which whoever asked was told that nobody knows."""
-    said = "h.came_from is null and h.reason like '%outcome unknown'"
-    verdict = _first("'answered'", said, "unknown", "concat('answered: ', h.reason)")
-    return fn.when(fn.col("family") == "request", verdict)
+def _done_twice(path: Row) -> Verdict | None:
+    seen = set()
+    for hop in _of_kind(path, "acked"):
+        group = hop["group_name"]
+        # What a broker tells after a start it may have told before.
+        if hop["reason"] == "recovered" or group is None:
+            continue
+        if group in seen:
+            return _at(hop, "duplicated", f"done twice by {group}")
+        seen.add(group)
+    return None
 
 
-def late(sla_us: int, queue_sla_us: int) -> Column:
+def _late(path: Row, options: Options) -> Verdict | None:
     """It took longer than was promised; in a queue, until somebody was handed it first."""
-    took = fn.col("delivered") - fn.col("born")
-    reason = fn.concat(
-        fn.lit("took "), fn.round(took / 1000).cast("long").cast("string"), fn.lit(" ms")
-    )
-    last = fn.expr("element_at(hops, -1)")
-    slow = fn.struct(
-        fn.lit("late").alias("verdict"),
-        reason.alias("reason"),
-        last["node"].alias("node"),
-        (last["at"] + last["shift"]).alias("at"),
-    )
-    # A dead letter that was sent once more waits from then on.
-    sent = f"coalesce(array_max(filter({REPLAYED}, r -> r <= h.at + h.shift)), ready)"
-    wait = f"(h.at + h.shift - {sent})"
-    waited = _first(
-        "'lent'",
-        f"coalesce(h.attempt, 1) = 1 and {wait} > {queue_sla_us}",
-        "late",
-        f"concat('waited ', cast({wait} div 1000 as string), ' ms')",
-    )
-    return fn.when(fn.col("family") == "queue", waited).when(took > sla_us, slow)
+    if path["family"] == "queue":
+        return _waited(path, options.queue_sla_ms * 1000)
+    if path["delivered"] is None:
+        return None
+    took = path["delivered"] - path["born"]
+    if took <= options.sla_ms * 1000:
+        return None
+    return _at(path["hops"][-1], "late", f"took {(took + 500) // 1000} ms")
+
+
+def _waited(path: Row, promised_us: int) -> Verdict | None:
+    sent_again = replays(path)
+    for hop in _of_kind(path, "lent"):
+        if _or(hop["attempt"], 1) != 1:
+            continue
+        handed = time_of(hop)
+        # A dead letter that was sent once more waits from then on.
+        since = max((time for time in sent_again if time <= handed), default=path["ready"])
+        if since is not None and handed - since > promised_us:
+            return _at(hop, "late", f"waited {(handed - since) // 1000} ms")
+    return None
+
+
+def _unsure(path: Row) -> Verdict | None:
+    """A request of which whoever asked was told that nobody knows."""
+    if path["family"] != "request":
+        return None
+    for hop in _of_kind(path, "answered"):
+        reason = _or(hop["reason"], "")
+        if hop["came_from"] is None and reason.endswith("outcome unknown"):
+            return _at(hop, "unknown", f"answered: {reason}")
+    return None
+
+
+def _or(told: Any, otherwise: Any) -> Any:
+    return otherwise if told is None else told
