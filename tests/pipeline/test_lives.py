@@ -44,7 +44,7 @@ def test_a_node_died_if_it_is_back_or_silent_without_having_stopped():
         life("slow", DAY + HOUR - MINUTE, missed=1),
         life("silent", DAY + HOUR - 3 * MINUTE),
         life("back", DAY + HOUR, boot=2, began=2),
-        life("back", DAY, boot=1, began=1),
+        life("back", DAY + HOUR - MINUTE, boot=1, began=1),
     ]
     found, horizon = lives.known(rows, OPTIONS)
     assert [(one.node, one.boot, one.died, set(one.missed)) for one in found] == [

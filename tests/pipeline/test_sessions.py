@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from chappe.pipeline import presence, sessions
 from chappe.pipeline.lives import Life
+from chappe.pipeline.online import of_hour, write_sessions
 from chappe.pipeline.options import Options
 from chappe.pipeline.parts import write_part
 from chappe.pipeline.schema import EVENT, TABLES, TURNOVER, arrow_schema
@@ -28,8 +28,6 @@ OPTIONS = Options()
 H0, H1 = hour(DAY), hour(DAY + HOUR)
 WHO = {"app": "a", "target": "user/u", "edge": "tcp", "session": "s"}
 MOVED = ("window", "opened", "closed", "reconnects")
-# Spark takes a second for each.
-FEW = settings(max_examples=3, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
 def events(rows: list[Row]) -> pa.Table:
@@ -97,8 +95,10 @@ def test_hours_are_looked_through_with_those_around_them(tmp_path: Path):
     ]
     right = clocks({("n2", DAY + n * MINUTE): -ahead for n in range(61)})
     rows = pa.RecordBatch.from_pylist([one._asdict() for one in asked])
-    made = presence._look_through([rows], str(tmp_path), 2, right, OPTIONS)
-    assert moved(pa.Table.from_batches(made)) == [
+    turnover = tmp_path / "turnover"
+    assert not [*presence._look_through([rows], str(tmp_path), 2, str(turnover), right, OPTIONS)]
+    made = [pq.read_table(file) for file in sorted(turnover.glob("*.parquet"))]
+    assert moved(pa.concat_tables(made)) == [
         (DAY - MINUTE, 1, 0, 0),
         (DAY + HOUR - MINUTE, 0, 1, 0),
         (DAY + HOUR, 1, 0, 1),
@@ -155,6 +155,11 @@ def test_who_comes_back_is_found_by_the_clock_of_all(
     assert {w: +c for w, c in found.items()} == {w: +c for w, c in truth.items()}
 
 
+def without_hour(name: str) -> pa.Schema:
+    schema = arrow_schema(TABLES[name])
+    return schema.remove(schema.get_field_index("hour"))
+
+
 def stay(node: str, opened: int, closed: int, **columns: Any) -> Row:
     about = {"app": "a", "edge": "tcp", "node": node, "boot": 1}
     return {**about, "opened": opened, "closed": closed, **columns}
@@ -165,8 +170,6 @@ def life(node: str, alive: int | None, *, stopped: int | None = None, died: bool
 
 
 def test_sessions_end_with_their_process():
-    names = TABLES["stays"].names[1:]
-    schema = pa.schema([arrow_schema(TABLES["stays"]).field(name) for name in names])
     rows = [
         *(stay("dead", 3, 1), stay("dead", 1, 2), stay("dead", 2, 0, app="b")),
         # Another life of it goes on.
@@ -181,7 +184,7 @@ def test_sessions_end_with_their_process():
         life("here", DAY + HOUR),
         life("mute", None, died=True),
     ]
-    cuts = sessions.cut_off(pa.Table.from_pylist(rows, schema), known)
+    cuts = sessions.cut_off(pa.Table.from_pylist(rows, without_hour("stays")), known)
     assert sorted(cuts) == [
         Cut("a", "tcp", DAY, 1),
         Cut("a", "tcp", DAY + MINUTE, 2),
@@ -199,45 +202,110 @@ def test_rows_are_made_anew_since_a_death_that_was_found_out_late():
     assert sessions.since([noon], [new], [new._replace(cut=2)]) == DAY + 4 * HOUR
 
 
-CHANGES = st.tuples(st.integers(0, 200), st.integers(0, 9), st.integers(0, 9), st.integers(0, 3))
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-@FEW
-@given(
-    st.lists(CHANGES, min_size=20, max_size=100, unique_by=lambda one: one[0]),
-    st.integers(0, 200),
+CHANGES = st.tuples(
+    st.sampled_from(["a", "b"]),
+    st.integers(0, 400),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(0, 3),
 )
+
+
+@given(st.lists(CHANGES, max_size=60, unique_by=lambda one: one[:2]), st.integers(0, 400))
 def test_who_is_online_is_all_that_came_less_all_that_went(
-    spark: SparkSession, changes: list[tuple[int, int, int, int]], since: int
+    changes: list[tuple[str, int, int, int, int]], since: int
 ):
-    """What was before comes from a table that was made of that."""
-    begin = DAY + since * MINUTE
-    told = [
-        ("a", "tcp", DAY + n * MINUTE, came, went, 0, 1.5 if went else None, None)
-        for n, came, went, _cut in changes
+    """Of whole hours, one after another; how many there were before the first is known."""
+    online: Counter[tuple[str, str]] = Counter()
+    truth = []
+    by_hour: dict[str, list[Row]] = defaultdict(list)
+    cuts: dict[str, list[Cut]] = defaultdict(list)
+    begun = None
+    for n, app, came, went, cut in sorted((n, app, *more) for app, n, *more in changes):
+        if n >= since and begun is None:
+            begun = dict(online)
+        online[app, "tcp"] += came - went - cut
+        if n < since:
+            continue
+        window = DAY + n * MINUTE
+        place = {"app": app, "edge": "tcp", "window": window}
+        told = {"opened": came, "closed": went, "reconnects": came // 2}
+        told["duration_p50"] = 1.5 * n if went else None
+        by_hour[hour(window)].append({**place, **told, "duration_p99": None})
+        if cut:
+            cuts[hour(window)].append(Cut(app, "tcp", window, cut))
+        if came + went + cut:
+            gone, now = went + cut, online[app, "tcp"]
+            share = gone / (now + gone) if now + gone > 0 else None
+            row = {"hour": hour(window), **by_hour[hour(window)][-1], "cut": cut}
+            truth.append({**row, "online": now, "churn": share})
+    found = []
+    left = dict(online) if begun is None else begun
+    for name in sorted(by_hour):
+        rows = pa.Table.from_pylist(by_hour[name], arrow_schema(TURNOVER))
+        found += of_hour(name, rows, cuts[name], left).to_pylist()
+    assert sorted(found, key=lambda row: (row["window"], row["app"])) == truth
+    assert +Counter(left) == +online
+
+
+class Runs:
+    """Runs over tables of sessions: each is told who came and went, and who died."""
+
+    def __init__(self, tables: Path) -> None:
+        self._tables = tables
+        self._run = 0
+
+    def run(self, *came: tuple[str, int, int, int], dead: int | None = None) -> None:
+        """App, minute, how many opened and closed; all on one node."""
+        self._run += 1
+        turnover: dict[str, list[Row]] = defaultdict(list)
+        for app, n, opened, closed in came:
+            place = {"app": app, "edge": "tcp", "window": DAY + n * MINUTE}
+            counts = {"opened": opened, "closed": closed, "reconnects": 0}
+            turnover[hour(DAY + n * MINUTE)].append({**place, **counts})
+        files = {}
+        for name, rows in turnover.items():
+            stayed = [stay("n1", row["opened"], row["closed"], app=row["app"]) for row in rows]
+            stays = pa.Table.from_pylist(stayed, without_hour("stays"))
+            write_part(self._tables, "stays", self._run, name, 0, stays)
+            files[name] = [str(self._tables / f"{self._run}-{name}.parquet")]
+            pq.write_table(pa.Table.from_pylist(rows, arrow_schema(TURNOVER)), *files[name])
+        Table(self._tables, "stays").commit(self._run, turnover)
+        known = [life("n1", DAY + dead * MINUTE, died=True)] if dead is not None else []
+        made = write_sessions(self._tables, self._run, {*turnover}, files, known)
+        Table(self._tables, "sessions").commit(self._run, made)
+
+    def online(self) -> list[tuple[str, int, int]]:
+        rows = read(self._tables, "sessions").to_pylist()
+        return sorted((row["app"], (row["window"] - DAY) // MINUTE, row["online"]) for row in rows)
+
+
+def test_a_run_goes_on_from_what_others_made(tmp_path: Path):
+    runs = Runs(tmp_path)
+    runs.run(("a", 0, 5, 0), ("b", 1, 3, 0), ("a", 61, 0, 1))
+    runs.run(("a", 600, 2, 0))
+    # One that was not seen since long ago, and one that is new.
+    runs.run(("b", 660, 1, 0), ("c", 661, 7, 0))
+    assert runs.online() == [
+        *(("a", 0, 5), ("a", 61, 4), ("a", 600, 6)),
+        *(("b", 1, 3), ("b", 660, 4)),
+        ("c", 661, 7),
     ]
-    cuts = [Cut("a", "tcp", DAY + n * MINUTE, cut) for n, _came, _went, cut in changes if cut]
-
-    def turnover(first: int, end: int) -> Any:
-        return spark.createDataFrame([row for row in told if first <= row[2] < end], TURNOVER)
-
-    nothing = spark.createDataFrame([], TABLES["sessions"])
-    past = [cut for cut in cuts if cut.window < begin]
-    before = sessions.sessions(turnover(0, begin), nothing, past, 0)
-    made = sessions.sessions(turnover(begin, DAY + 24 * HOUR), before, cuts, begin)
-    changes = sorted(one for one in changes if any(one[1:]))
-    online = accumulate(came - went - cut for _n, came, went, cut in changes)
-    truth = {
-        DAY + n * MINUTE: (came, went, cut, left, 1.5 if went else None, hour(DAY + n * MINUTE))
-        for (n, came, went, cut), left in zip(changes, online, strict=True)
-        if n >= since
-    }
-    names = ("opened", "closed", "cut", "online", "duration_p50", "hour")
-    found = made.collect()
-    assert {row["window"]: tuple(row[name] for name in names) for row in found} == truth
-    for row in found:
-        gone = row["closed"] + row["cut"]
-        every = row["online"] + gone
-        assert row["churn"] == (gone / every if every > 0 else None)
+    # What is told late changes all that follows.
+    runs.run(("a", 130, 0, 3), ("d", 131, 1, 0))
+    later = [
+        *(("a", 0, 5), ("a", 61, 4), ("a", 130, 1), ("a", 600, 3)),
+        *(("b", 1, 3), ("b", 660, 4)),
+        *(("c", 661, 7), ("d", 131, 1)),
+    ]
+    assert runs.online() == later
+    # So does a death that is found out late, and one that turns out to have been none.
+    runs.run(("d", 900, 1, 0), dead=610)
+    assert runs.online() == [
+        *(("a", 0, 5), ("a", 61, 4), ("a", 130, 1), ("a", 600, 3), ("a", 610, 0)),
+        *(("b", 1, 3), ("b", 610, -1), ("b", 660, 0)),
+        *(("c", 610, -7), ("c", 661, 0)),
+        *(("d", 131, 1), ("d", 610, -1), ("d", 900, 0)),
+    ]
+    runs.run(("d", 961, 1, 0))
+    assert runs.online() == [*later, ("d", 900, 2), ("d", 961, 3)]

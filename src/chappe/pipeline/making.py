@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import audit, bronze, clocks, lives, presence, queues, sessions, silver
+from chappe.pipeline import audit, bronze, clocks, lives, online, presence, queues, silver
 from chappe.pipeline.hours import HOUR_US, and_before, around, hour_names, hour_us, hours_after
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
 from chappe.pipeline.reading import BEATS
-from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
+from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from chappe.pipeline.told import sources
 from chappe.pipeline.work import Work
@@ -220,7 +220,7 @@ class Making:
         """Hours with events that are new, or whose times are put right anew."""
         return self._event_hours | (self._clock_hours & self._tables["events"].hours())
 
-    def _turnover(self) -> DataFrame:
+    def _turnover(self) -> dict[str, list[str]]:
         events, told, new = self._tables["events"], self._life_hours, self._event_hours
         near = around(around(told))
         return self._work.turnover(
@@ -244,21 +244,9 @@ class Making:
         or the last; of all since then, as who is online then stays so."""
         if not self._event_hours:
             return self._nothing("sessions")
-        hours = around(self._life_hours)
-        stays = read(self._folder, "stays", TABLES["stays"].names[1:])
-        cuts = sessions.cut_off(stays, self._known[0])
-        before = read(self._folder, "sessions", sessions.Cut._fields, [("cut", ">", 0)])
-        since = sessions.since(hours, (sessions.Cut(**row) for row in before.to_pylist()), cuts)
-        table = self._tables["sessions"]
-        later = table.hours_from(since)
-        kept = self._table("sessions", later - hours).select(*TURNOVER.names)
-        made = sessions.sessions(
-            self._turnover().unionByName(kept),
-            self._table("sessions", table.hours() - later),
-            cuts,
-            since,
-        )
-        return Made(made, later)
+        hours, known = around(self._life_hours), self._known[0]
+        made = online.write_sessions(self._folder, self._plan.run, hours, self._turnover(), known)
+        return Made(None, made)
 
     @cached_property
     def _lived(self) -> list[dict[str, Any]]:

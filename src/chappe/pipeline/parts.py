@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,16 +36,17 @@ def write_part(tables: Path, name: str, run: int, hour: str, piece: int, rows: p
     schema = arrow_schema(TABLES[name])
     schema = schema.remove(schema.get_field_index("hour"))
     words = [field.name for field in schema if pa.types.is_string(field.type)]
-    folder = parts_of(tables, name, run) / f"hour={hour}"
-    folder.mkdir(parents=True, exist_ok=True)
-    whole, begun = folder / f"part-{piece}.parquet", folder / f".part-{piece}-{uuid.uuid4().hex}"
-    pq.write_table(
-        rows.select(schema.names).cast(schema),
-        begun,
-        row_group_size=_GROUP,
-        use_dictionary=[*words, *_nested_words(schema)],
-    )
-    begun.replace(whole)
+    file = parts_of(tables, name, run) / f"hour={hour}" / f"part-{piece}.parquet"
+    dictionaries = [*words, *_nested_words(schema)]
+    write_whole(rows.select(schema.names).cast(schema), file, use_dictionary=dictionaries)
+
+
+def write_whole(rows: pa.Table, file: Path, **how: Any) -> None:
+    """Write a file; whoever sees it sees all of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    begun = file.with_name(f".{file.stem}-{uuid.uuid4().hex}")
+    pq.write_table(rows, begun, row_group_size=_GROUP, **how)
+    begun.replace(file)
 
 
 def _nested_words(schema: pa.Schema) -> list[str]:

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from chappe.pipeline import lives, sessions
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.hours import around
 from chappe.pipeline.options import Options
-from chappe.pipeline.parts import write_part
+from chappe.pipeline.parts import write_part, write_whole
 from chappe.pipeline.reading import rows_of
-from chappe.pipeline.schema import TURNOVER
+from chappe.pipeline.schema import PACK
 from chappe.pipeline.table import Table
 
-_HOURS: Final = "hour string, files array<string>, near array<string>, lives boolean, stays boolean"
+HOURS: Final = "hour string, files array<string>, near array<string>, lives boolean, stays boolean"
 _COLUMNS: Final = [*dict.fromkeys((*lives.COLUMNS, *sessions.COLUMNS))]
 
 
@@ -51,23 +51,27 @@ def hours_of(events: Table, told: set[str], new: set[str]) -> list[Hour]:
 
 
 def look_through(
-    spark: SparkSession,
-    hours: Sequence[Hour],
-    tables: Path,
-    run: int,
-    clocks: Clocks,
-    options: Options,
-    tasks: int,
+    hours: DataFrame, tables: Path, run: int, turnover: Path, clocks: Clocks, options: Options
 ) -> DataFrame:
-    """Turnover of hours; with it, their lives and stays are written."""
+    """Write lives and stays of hours, and what `turnover` is to have of them."""
     look = functools.partial(
-        _look_through, tables=str(tables), run=run, clocks=clocks, options=options
+        _look_through,
+        tables=str(tables),
+        run=run,
+        turnover=str(turnover),
+        clocks=clocks,
+        options=options,
     )
-    return spark.createDataFrame(hours, _HOURS).repartition(tasks).mapInArrow(look, TURNOVER)
+    return hours.mapInArrow(look, PACK)
 
 
 def _look_through(
-    batches: Iterable[pa.RecordBatch], tables: str, run: int, clocks: Clocks, options: Options
+    batches: Iterable[pa.RecordBatch],
+    tables: str,
+    run: int,
+    turnover: str,
+    clocks: Clocks,
+    options: Options,
 ) -> Iterator[pa.RecordBatch]:
     for one in (Hour(**row) for batch in batches for row in batch.to_pylist()):
         own = rows_of(one.files, _COLUMNS, (*lives.KINDS, *sessions.KINDS))
@@ -77,4 +81,6 @@ def _look_through(
         if one.stays:
             write_part(Path(tables), "stays", run, one.hour, 0, sessions.stays(own))
         every = pa.concat_tables([own, rows_of(one.near, _COLUMNS, sessions.KINDS)])
-        yield from sessions.turnover(every, one.hour, clocks, options).to_batches()
+        moved = sessions.turnover(every, one.hour, clocks, options)
+        write_whole(moved, Path(turnover, f"{one.hour}.parquet"))
+    yield from ()

@@ -1,16 +1,14 @@
-"""Sessions: who is online, who comes, goes and comes back, and how long they stay."""
+"""Sessions: who comes, goes and comes back, how long they stay, and who is cut off."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
 
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.columns import (
@@ -20,15 +18,13 @@ from chappe.pipeline.columns import (
     changes,
     equal,
     longs,
-    optional,
-    present,
     ranks,
     whole,
 )
-from chappe.pipeline.hours import HOUR_US, MINUTE_US, hour_name, hour_us
+from chappe.pipeline.hours import HOUR_US, MINUTE_US, hour_us
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
+from chappe.pipeline.schema import TURNOVER, arrow_schema
 from chappe.pipeline.sketch import buckets_of, gathered, percentiles_of
 
 _OPENED, _CLOSED = "session_opened", "session_closed"
@@ -39,7 +35,6 @@ _COUNTS: Final = ("opened", "closed", "reconnects")
 _DURATIONS: Final = {"duration_p50": 0.5, "duration_p99": 0.99}
 _PLACE: Final = ("app", "edge", "window")
 _PROCESS: Final = ["app", "edge", "node", "boot"]
-_CUTS: Final = "app string, edge string, window long, cut long"
 
 
 class Cut(NamedTuple):
@@ -137,60 +132,3 @@ def since(hours: Iterable[str], before: Iterable[Cut], now: Iterable[Cut]) -> in
     changed = [cut.window for cut in set(before) ^ set(now)]
     first = min([*map(hour_us, hours), *changed])
     return first - first % HOUR_US - HOUR_US
-
-
-def sessions(
-    turnover: DataFrame, before: DataFrame, cuts: Iterable[Cut], since_us: int
-) -> DataFrame:
-    """Rows by app, edge and minute from a time on, of turnover since then; the last of those before
-    says how many were online."""
-    later = [cut for cut in cuts if cut.window >= since_us]
-    cut = turnover.sparkSession.createDataFrame(later, _CUTS)
-    online = before.groupBy("app", "edge").agg(fn.max_by("online", "window").alias("online"))
-    rows = turnover.unionByName(cut, allowMissingColumns=True)
-    rows = rows.unionByName(online, allowMissingColumns=True)
-    return rows.groupBy("app", "edge").applyInArrow(_of_edge, TABLES["sessions"])
-
-
-def _of_edge(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
-    """Rows of one app's edge; how many were online before is one of them, without a time."""
-    app, edge = (one.as_py() for one in key)
-    window = longs(whole(rows["window"]))
-    counts = {name: longs(whole(rows[name]), 0) for name in (*_COUNTS, "cut", "online")}
-    moved = counts["opened"] + counts["closed"] + counts["cut"] > 0
-    windows = np.unique(window[moved])
-    place = np.searchsorted(windows, window)
-
-    def total(name: str) -> Longs:
-        found = np.zeros(len(windows), np.int64)
-        np.add.at(found, place[moved], counts[name][moved])
-        return found
-
-    gone = total("closed") + total("cut")
-    online = np.cumsum(total("opened") - gone) + counts["online"].sum()
-    made: dict[str, Any] = {
-        "hour": [hour_name(one) for one in windows.tolist()],
-        "app": [app] * len(windows),
-        "edge": [edge] * len(windows),
-        "window": windows,
-        **{name: total(name) for name in (*_COUNTS, "cut")},
-        "online": online,
-        "churn": _share(gone, online + gone),
-        **{name: _told(whole(rows[name]), place, len(windows)) for name in _DURATIONS},
-    }
-    schema = arrow_schema(TABLES["sessions"])
-    return pa.table([pa.array(made[field.name], field.type) for field in schema], schema=schema)
-
-
-def _share(part: Longs, of: Longs) -> pa.Array:
-    """Null where it is of nothing."""
-    some = of > 0
-    return pa.array(part / np.where(some, of, 1), mask=~some)
-
-
-def _told(column: pa.Array, place: Longs, size: int) -> pa.Array:
-    """The values of a column where they belong; a minute has one at most."""
-    known = np.flatnonzero(present(column))
-    row = np.full(size, NONE)
-    row[place[known]] = known
-    return column.take(optional(row))

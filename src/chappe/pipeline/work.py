@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
-from pyspark.sql.types import StructType
 
 from chappe.errors import ChappeError
 from chappe.pipeline import paths
@@ -23,9 +22,9 @@ from chappe.pipeline.hourly import find_offsets, put_together, write_events
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import clear_parts
-from chappe.pipeline.presence import Hour, look_through
+from chappe.pipeline.presence import HOURS, Hour, look_through
 from chappe.pipeline.reading import read_events, read_paths, read_rows
-from chappe.pipeline.schema import PACK, TURNOVER
+from chappe.pipeline.schema import PACK
 from chappe.pipeline.table import Table
 
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
@@ -90,23 +89,29 @@ class Work:
 
     def turnover(
         self, hours: Callable[[], Sequence[Hour]], clocks: Callable[[], Clocks]
-    ) -> DataFrame:
-        """Who comes and goes in hours; with it, lives and stays are written."""
-        return self._kept("turnover", lambda: self._look_through(hours(), clocks()), TURNOVER)
+    ) -> dict[str, list[str]]:
+        """Files of who comes and goes, by hour; with them, lives and stays are written."""
+        place = self._folder / "turnover"
+        done = place / "_SUCCESS"
+        if not done.exists():
+            self._clear("lives", "stays")
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            self._look_through(place, hours(), clocks())
+            done.touch()
+        return {file.stem: [str(file)] for file in place.glob("*.parquet")}
 
     def finish(self) -> None:
         """Throw all of it away."""
         shutil.rmtree(self._folder.parent, ignore_errors=True)
 
-    def _kept(
-        self, name: str, make: Callable[[], DataFrame], schema: StructType = PACK
-    ) -> DataFrame:
+    def _kept(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
         place = self._folder / name
         # Spark puts it there when all is written.
         if not (place / "_SUCCESS").exists():
             made = make().write.mode("overwrite").options(**_LARGE_VALUES)
             made.parquet(str(place))
-        return self._spark.read.schema(schema).parquet(str(place))
+        return self._spark.read.schema(PACK).parquet(str(place))
 
     def _read(self) -> DataFrame:
         tasks = max(8, self._plan.rows // ROWS_PER_TASK)
@@ -131,10 +136,10 @@ class Work:
         self._clear("latency", "delivery", "links", "flows")
         return put_together(sums, sources, self._tables, self._plan.run, _tasks(len(sources)))
 
-    def _look_through(self, hours: Sequence[Hour], clocks: Clocks) -> DataFrame:
-        self._clear("lives", "stays")
-        run, options, tasks = self._plan.run, self._options, _tasks(len(hours))
-        return look_through(self._spark, hours, self._tables, run, clocks, options, tasks)
+    def _look_through(self, place: Path, hours: Sequence[Hour], clocks: Clocks) -> None:
+        spread = self._spark.createDataFrame(hours, HOURS).repartition(_tasks(len(hours)))
+        run, options = self._plan.run, self._options
+        look_through(spread, self._tables, run, place, clocks, options).collect()
 
     def _clear(self, *names: str) -> None:
         for name in names:
