@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from chappe.pipeline.audit import Known, audit, by_node, unsettled, untold
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import TABLES
+from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.verdicts import Verdict
 from tests.pipeline.oddities import H0, Row, hop, path, said
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND
@@ -207,7 +208,8 @@ def test_of_each_node_that_died_the_time_since_is_unknown() -> None:
 
 
 def paths(spark: SparkSession, *rows: Row) -> DataFrame:
-    return spark.createDataFrame([*rows], TABLES["odd"])
+    table = pa.Table.from_pylist([*rows], arrow_schema(TABLES["odd"]))
+    return spark.createDataFrame(table, TABLES["odd"])
 
 
 @pytest.mark.spark

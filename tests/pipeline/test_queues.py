@@ -114,3 +114,18 @@ def test_what_is_of_no_known_number_is_none():
     key = (pa.scalar("a"), pa.scalar("queue/q"))
     [made] = queues._of_queue(key, pa.Table.from_pylist(flows, SCHEMA)).to_pylist()
     assert (made["stored"], made["purged"], made["lag"]) == (3, 0, 3)
+
+
+def test_a_frontier_is_the_youngest_that_was_handed_out_of_all_that_is_told() -> None:
+    names = ("app", "queue", "frontier")
+    told = [
+        [("a", "q", DAY), ("a", "q", DAY + 2), ("a", "r", None), ("b", "q", DAY + 3)],
+        [("a", "q", DAY + 1), ("a", "q", None)],
+        [],
+    ]
+    schema = pa.schema([("app", pa.string()), ("queue", pa.string()), ("frontier", pa.int64())])
+    flows = [
+        pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
+        for rows in told
+    ]
+    assert queues.frontiers(flows) == {("a", "q"): DAY + 2, ("b", "q"): DAY + 3}

@@ -17,7 +17,7 @@ from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
 from chappe.pipeline.reading import BEATS
 from chappe.pipeline.schema import TABLES, arrow_schema
-from chappe.pipeline.table import Table, read
+from chappe.pipeline.table import Table, batches, read
 from chappe.pipeline.told import sources
 from chappe.pipeline.work import Work
 
@@ -260,15 +260,12 @@ class Making:
 
     def _audit(self) -> Made:
         found, horizon = self._known
-        flows = self._table("flows").where("frontier is not null")
+        flows = batches(self._folder, "flows", ["app", "queue", "frontier"])
         known = audit.Known(
             lives=audit.by_node(found),
             horizon=horizon,
             queues=lives.queues(self._lived),
-            frontiers={
-                (row["app"], row["target"]): row["frontier"]
-                for row in queues.frontiers(flows).collect()
-            },
+            frontiers=queues.frontiers(flows),
         )
         others = self._tables["odd"].hours() - self._path_hours
         made = audit.audit(

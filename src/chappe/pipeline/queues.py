@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -107,8 +109,13 @@ def _ages(lent: pa.Table, windows: Longs) -> dict[str, pa.Array]:
     return {name: whole(shares[old]).take(place) for name, old in names.items()}
 
 
-def frontiers(flows: DataFrame) -> DataFrame:
-    """Of each queue how young the youngest message is that was ever handed out."""
-    return flows.groupBy("app", fn.col("queue").alias("target")).agg(
-        fn.max("frontier").alias("frontier")
-    )
+def frontiers(flows: Iterable[pa.RecordBatch]) -> dict[tuple[str, str], int]:
+    """Of each app's queue how young the youngest message is that was ever handed out."""
+    found: dict[tuple[str, str], int] = {}
+    for batch in flows:
+        told = pa.Table.from_batches([batch.filter(batch["frontier"].is_valid())])
+        youngest = told.group_by(["app", "queue"]).aggregate([("frontier", "max")])
+        for row in youngest.to_pylist():
+            queue, frontier = (row["app"], row["queue"]), row["frontier_max"]
+            found[queue] = max(frontier, found.get(queue, frontier))
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -202,3 +202,10 @@ def read(
         return empty.select(list(columns)) if columns is not None else empty
     wanted = list(columns) if columns is not None else schema.names
     return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters)
+
+
+def batches(tables: Path, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same of a table that may be large, a little at a time."""
+    root = tables / name
+    if DeltaTable.is_deltatable(str(root)):
+        yield from DeltaTable(root).to_pyarrow_dataset().to_batches(columns=list(columns))
