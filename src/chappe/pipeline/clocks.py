@@ -48,7 +48,7 @@ def offsets(beats: pa.Table) -> pa.Table:
     """Of each pair and minute the median of what its quickest quarter of beats says.
 
     So many rows as there are pairs, times the minutes: of a hundred nodes that are all linked, some
-    600,000 for an hour, about ten bytes each as a pack.
+    600,000 for an hour, about twelve bytes each as a pack.
     """
     beats = beats.filter(pc.and_(beats["ahead"].is_valid(), beats["round_trip"].is_valid()))
     [node, peer], names = ranks(whole(beats["node"]), whole(beats["peer"]))
