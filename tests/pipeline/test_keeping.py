@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,21 @@ def test_nothing_is_forgotten_while_a_run_is_unfinished(tmp_path: Path):
     with pytest.raises(ChappeError, match="interrupted"):
         expire(tmp_path, [], large_before_us=DAY + 9 * HOUR)
     assert read(tmp_path, "paths").num_rows == 1
+
+
+def test_what_an_unfinished_run_has_so_far_is_not_removed_by_compacting(tmp_path: Path):
+    for n in range(1, 6):
+        put(tmp_path, "paths", n, {"hour": H[0], "message": n})
+    put(tmp_path, "ledger", 6, {"hour": H[0], "run": 6, "folder": "f", "file": "g", "rows": 1})
+    # No table names it yet, and it is older than anything that somebody may be reading.
+    part = tmp_path / "paths" / "run=6" / "of=parts" / f"hour={H[0]}" / "part-0.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"a day's work")
+    os.utime(part, (1, 1))
+    with pytest.raises(ChappeError, match="a run was interrupted; another must finish it first"):
+        compact(tmp_path)
+    assert part.exists()
+    assert len(Table(tmp_path, "paths").files()) == 5
 
 
 def test_files_that_are_large_enough_are_not_written_anew(

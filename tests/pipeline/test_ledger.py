@@ -12,6 +12,8 @@ import pytest
 
 from chappe.pipeline.bronze import Ledger, found
 from chappe.pipeline.keeping import compact
+from chappe.pipeline.making import Making
+from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SCHEMA, Node, World, hour, save
 
@@ -66,6 +68,8 @@ def test_a_run_knows_until_when_those_before_it_were_told(events: Path, tmp_path
     assert [plan.horizon for plan in plans] == [0, *last[:2]]
     assert [plan.written for plan in plans] == last
     # Also when files of several runs are one.
+    for name in Making.ORDER:
+        Table(tables, name).put(arrow_schema(TABLES[name]).empty_table(), plans[-1].run, None)
     compact(tables, files_max=1)
     assert ledger.planned() == plans[-1]
     again = events / "again" / "date=2026-01-01" / "hour=00"

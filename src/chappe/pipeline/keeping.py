@@ -1,6 +1,7 @@
 """Keeping tables small: few files for each hour, nothing that is older than wanted. Needs no Spark.
 
-Neither changes what tables say of the time that is kept, so both may be done whenever no run is.
+Neither changes what tables say of the time that is kept, so both may be done whenever no run is
+under way or unfinished.
 Whoever reads a table meanwhile goes on with the files that it had when they began: those stay for a
 day.
 """
@@ -14,11 +15,10 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 
 from chappe.clock import SystemClock
-from chappe.errors import ChappeError
 from chappe.pipeline import bronze
 from chappe.pipeline.files import hour_of_file
 from chappe.pipeline.hours import HOUR_US, hour_name
-from chappe.pipeline.making import Making
+from chappe.pipeline.remains import check_finished
 from chappe.pipeline.schema import TABLES
 from chappe.pipeline.table import Table
 
@@ -46,7 +46,11 @@ class Kept(NamedTuple):
 
 
 def compact(tables: Path, *, files_max: int = 4) -> Kept:
-    """Merge small files wherever an hour has more of them than so many, in every table."""
+    """Merge small files wherever an hour has more of them than so many, in every table.
+
+    Raises ChappeError while a run is unfinished.
+    """
+    check_finished(tables)
     now_ms = SystemClock().wall_ms()
     before = after = freed = 0
     for name in TABLES:
@@ -70,10 +74,8 @@ def expire(
 
     Raises ChappeError while a run is unfinished, as it needs its files again.
     """
+    check_finished(tables)
     ledger = bronze.Ledger(tables)
-    planned = ledger.run()
-    if any(Table(tables, name).run() < planned for name in Making.ORDER):
-        raise ChappeError(f"{tables}: a run was interrupted; another must finish it first")
     # Before anything is gone: what still comes of those hours is not made into hours anew.
     ledger.forget(large_before_us)
     before, after, freed = _forget_events(ledger, events, hour_name(large_before_us))
