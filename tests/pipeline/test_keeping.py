@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ from pyspark.sql import SparkSession
 from chappe.errors import ChappeError
 from chappe.pipeline import merging
 from chappe.pipeline.job import run
-from chappe.pipeline.keeping import compact, expire
+from chappe.pipeline.keeping import Kept, compact, expire
 from chappe.pipeline.making import Making
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
@@ -146,6 +148,16 @@ def test_nothing_is_forgotten_while_a_run_is_unfinished(tmp_path: Path):
     with pytest.raises(ChappeError, match="interrupted"):
         expire(tmp_path, [], large_before_us=DAY + 9 * HOUR)
     assert read(tmp_path, "paths").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "keep", [compact, partial(expire, events=[], large_before_us=DAY)], ids=["compact", "expire"]
+)
+def test_the_work_of_a_run_that_is_finished_goes(keep: Callable[[Path], Kept], tmp_path: Path):
+    left = tmp_path / "_work" / "run=1" / "packs"
+    left.mkdir(parents=True)
+    keep(tmp_path)
+    assert not left.parent.parent.exists()
 
 
 def test_what_an_unfinished_run_has_so_far_is_not_removed_by_compacting(tmp_path: Path):

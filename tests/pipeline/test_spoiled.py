@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chappe.pipeline.bronze import Ledger, found
-from chappe.pipeline.job import due, run
+from chappe.pipeline.job import NOTHING, due, run
 from chappe.pipeline.table import read
 from tests.pipeline.traffic import DAY, SECOND, Node, World, save
 
@@ -26,6 +26,10 @@ def told(folder: Path) -> None:
         world.start(name, DAY)
         world.publish(DAY + SECOND, [(name, 0, 10)])
         save(world.rows, folder, name)
+
+
+def rows_of(file: Path) -> int:
+    return int(pq.read_metadata(file).num_rows)
 
 
 def damage(file: Path) -> None:
@@ -53,7 +57,8 @@ def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
 
     counts = run(spark, [events], tables)
 
-    assert (counts.files, counts.spoiled) == (1, 4)
+    [whole] = (events / HOUR).glob("n1-*")
+    assert (counts.files, counts.events, counts.spoiled) == (1, rows_of(whole), 4)
     assert [row["hops"][0]["node"] for row in read(tables, "paths").to_pylist()] == ["n1"]
     problems = {
         Path(row["file"]).name[:2]: row["problem"] for row in read(tables, "spoiled").to_pylist()
@@ -61,6 +66,14 @@ def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
     assert problems.keys() == {"n2", "n3", "n4", "n5"}
     assert problems["n4"] == "at: string instead of int64"
     assert not due([events], tables)
+
+    # Where there is nothing else that is told, too, and once. What a run left that was killed at
+    # its very end goes.
+    (events / HOUR / "n6-0-0.parquet").write_bytes(b"nothing")
+    (tables / "_work" / "run=1").mkdir(parents=True)
+    assert run(spark, [events], tables) == NOTHING._replace(spoiled=1)
+    assert not (tables / "_work").exists()
+    assert run(spark, [events], tables) == NOTHING
 
 
 def test_absurd_numbers_are_put_aside(spark: SparkSession, tmp_path: Path):
