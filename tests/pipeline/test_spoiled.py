@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from chappe.pipeline.bronze import Ledger, found
@@ -74,6 +77,36 @@ def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
     assert run(spark, [events], tables) == NOTHING._replace(spoiled=1)
     assert not (tables / "_work").exists()
     assert run(spark, [events], tables) == NOTHING
+
+
+class Interrupted(Exception):
+    """The process ended here."""
+
+
+def interrupt(_stage: str, _seconds: float) -> None:
+    raise Interrupted
+
+
+def test_a_file_that_goes_after_it_was_read_is_not_spoiled(spark: SparkSession, tmp_path: Path):
+    events, tables = tmp_path / "events", tmp_path / "tables"
+    told(events)
+    with pytest.raises(Interrupted):
+        run(spark, [events], tables, progress=interrupt)
+    next((events / HOUR).glob("n2-*")).unlink()
+    packs = list((tables / "_work" / "run=1" / "packs").glob("*.parquet"))
+    for pack in packs:
+        pack.write_bytes(b"nothing")
+    assert packs
+    with pytest.raises((PySparkException, Py4JError)):
+        run(spark, [events], tables)
+    assert read(tables, "spoiled").num_rows == 0
+
+    # Before that it is; and when all are, the run has nothing in it.
+    shutil.rmtree(tables / "_work")
+    damage(next((events / HOUR).glob("n1-*")))
+    counts = run(spark, [events], tables)
+    assert counts == NOTHING._replace(run=1, spoiled=2)
+    assert not due([events], tables)
 
 
 def test_absurd_numbers_are_put_aside(spark: SparkSession, tmp_path: Path):

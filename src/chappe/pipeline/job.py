@@ -21,7 +21,7 @@ from chappe.clock import SystemClock
 from chappe.pipeline import bronze
 from chappe.pipeline.making import Making
 from chappe.pipeline.options import Options, agree
-from chappe.pipeline.remains import clear, unfinished
+from chappe.pipeline.remains import clear, has_packs, unfinished
 from chappe.pipeline.work import ROWS_PER_TASK
 
 Progress = Callable[[str, float], None]
@@ -120,13 +120,14 @@ def take(
 def _carry_out(
     spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options, progress: Progress
 ) -> Counts:
-    """Make all tables; if that fails because of files that cannot be read, without those."""
+    """Make all tables; if that fails because of files that cannot be read, without those. Once all
+    are read it is not because of them, whatever became of them since."""
     ledger = bronze.Ledger(tables)
     while True:
         try:
             return _make(spark, plan, tables, options, progress)
         except (PySparkException, Py4JError):
-            if not ledger.spoil(plan):
+            if has_packs(tables, plan.run) or not ledger.spoil(plan):
                 raise
         plan = ledger.planned()
 
