@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from chappe.pipeline.bronze import Ledger, found
-from chappe.pipeline.job import NOTHING, due, run
+from chappe.pipeline.job import NOTHING, Counts, due, run
+from chappe.pipeline.stream import stream
 from chappe.pipeline.table import read
 from tests.pipeline.traffic import DAY, SECOND, Node, World, save
 
@@ -25,10 +27,14 @@ HOUR = "date=2026-03-16/hour=00"
 def told(folder: Path) -> None:
     """Two nodes tell of a message each."""
     for name in ("n1", "n2"):
-        world = World(Node(name))
-        world.start(name, DAY)
-        world.publish(DAY + SECOND, [(name, 0, 10)])
-        save(world.rows, folder, name)
+        tell(folder, name)
+
+
+def tell(folder: Path, name: str) -> None:
+    world = World(Node(name))
+    world.start(name, DAY)
+    world.publish(DAY + SECOND, [(name, 0, 10)])
+    save(world.rows, folder)
 
 
 def rows_of(file: Path) -> int:
@@ -107,6 +113,35 @@ def test_a_file_that_goes_after_it_was_read_is_not_spoiled(spark: SparkSession, 
     counts = run(spark, [events], tables)
     assert counts == NOTHING._replace(run=1, spoiled=2)
     assert not due([events], tables)
+
+
+def test_a_stream_goes_on_without_files_that_are_damaged_or_gone(
+    spark: SparkSession, tmp_path: Path
+):
+    # Spaces and signs that mean something in addresses are names of folders, too.
+    events, tables = tmp_path / "all #1 %20?", tmp_path / "tables"
+    for name in ("n1", "n4"):
+        tell(events, name)
+    broken, gone = (events / HOUR / f"{name}-0-0.parquet" for name in ("n2", "n3"))
+    broken.write_bytes(b"nothing")
+    gone.write_bytes((events / HOUR / "n4-0-0.parquet").read_bytes())
+    # Spark takes them by their age.
+    for n, file in enumerate(sorted(found([events]))):
+        os.utime(file, (DAY // SECOND + n,) * 2)
+    did: list[Counts] = []
+
+    def after_each(counts: Counts) -> None:
+        did.append(counts)
+        gone.unlink(missing_ok=True)
+
+    stream(spark, [events], tables, files_per_run=2, done=after_each).wait()
+
+    assert [(counts.run, counts.files, counts.spoiled) for counts in did] == [(1, 1, 1), (2, 1, 0)]
+    assert [Path(name).name for name in read(tables, "spoiled")["file"].to_pylist()] == [
+        broken.name
+    ]
+    nodes = {hop["node"] for row in read(tables, "paths").to_pylist() for hop in row["hops"]}
+    assert nodes == {"n1", "n4"}
 
 
 def test_absurd_numbers_are_put_aside(spark: SparkSession, tmp_path: Path):

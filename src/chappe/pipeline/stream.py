@@ -17,12 +17,10 @@ import shutil
 import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -35,9 +33,11 @@ from pyspark.sql.utils import is_remote
 
 from chappe.pipeline.job import Counts, Done, Progress, finish, take
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import EVENT
 from chappe.pipeline.session import SparkFailed, told
 from chappe.pipeline.tether import Tether
+
+# What Spark says of a file without a look at what kind of file it is.
+_FILE = "path string, modificationTime timestamp, length long, content binary"
 
 
 class Stream:
@@ -117,14 +117,17 @@ def _checkpoint(tables: Path, folders: Sequence[Path]) -> Path:
 
 
 def _files(spark: SparkSession, folder: Path, files_per_run: int) -> DataFrame:
-    """The file of each row that comes."""
+    """The names of files that come. None is opened for that: one that cannot be read, or is gone
+    when its turn comes, is for the run to note."""
     return (
-        spark.readStream.schema(EVENT)
+        spark.readStream.format("binaryFile")
+        .schema(_FILE)
         .option("maxFilesPerTrigger", files_per_run)
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.parquet")
-        .parquet(str(folder.absolute()))
-        .select(fn.col("_metadata.file_path").alias("file"))
+        .option("ignoreMissingFiles", "true")
+        .load(str(folder.absolute()))
+        .select("path")
     )
 
 
@@ -137,8 +140,7 @@ def _take(
     progress: Progress = lambda _stage, _seconds: None,
     done: Done,
 ) -> None:
-    names = batch.select("file").distinct().collect()
-    files = [Path(unquote(urlparse(row["file"]).path)) for row in names]
+    files = [Path(row["path"].removeprefix("file:")) for row in batch.collect()]
     try:
         take(batch.sparkSession, files, tables, options, progress, done=done)
     except (PySparkException, Py4JError) as error:
