@@ -1,9 +1,8 @@
 """Keeping tables small: few files for each hour, nothing that is older than wanted. Needs no Spark.
 
 Neither changes what tables say of the time that is kept, so both may be done whenever no run is
-under way or unfinished.
-Whoever reads a table meanwhile goes on with the files that it had when they began: those stay for a
-day.
+under way or unfinished. Whoever reads a table meanwhile goes on with the files that it had when
+they began: those stay for a day, of a stream's tables for an hour.
 """
 
 from __future__ import annotations
@@ -45,8 +44,9 @@ class Kept(NamedTuple):
     bytes_freed: int
 
 
-def compact(tables: Path, *, files_max: int = 4) -> Kept:
-    """Merge small files wherever an hour has more of them than so many, in every table.
+def compact(tables: Path, *, files_max: int = 4, readers_h: int = _READERS_H) -> Kept:
+    """Merge small files wherever an hour has more of them than so many, in every table; what was
+    replaced so many hours ago goes.
 
     Raises ChappeError while a run is unfinished.
     """
@@ -58,7 +58,7 @@ def compact(tables: Path, *, files_max: int = 4) -> Kept:
         before += len(table.files())
         table.compact(files_max, now_ms)
         after += len(table.files())
-        freed += _vacuum(tables / name)
+        freed += _vacuum(tables / name, readers_h)
     return Kept(before, after, freed)
 
 
@@ -86,7 +86,7 @@ def expire(
         before += len(table.files())
         table.forget(hour_name(limit))
         after += len(table.files())
-        freed += _vacuum(tables / name)
+        freed += _vacuum(tables / name, _READERS_H)
     return Kept(before, after, freed)
 
 
@@ -106,12 +106,22 @@ def _forget_events(
     return before, after, freed
 
 
-def _vacuum(root: Path) -> int:
+def _vacuum(root: Path, readers_h: int) -> int:
     """Remove the files that nobody can be reading any more; says how many bytes they had."""
     if not DeltaTable.is_deltatable(str(root)):
         return 0
     delta = DeltaTable(root)
-    useless = delta.vacuum(_READERS_H, dry_run=True, enforce_retention_duration=False, full=True)
+    useless = delta.vacuum(readers_h, dry_run=True, enforce_retention_duration=False, full=True)
+    if not useless:
+        return 0
     freed = sum((root / file).stat().st_size for file in useless if (root / file).exists())
-    delta.vacuum(_READERS_H, dry_run=False, enforce_retention_duration=False, full=True)
+    delta.vacuum(readers_h, dry_run=False, enforce_retention_duration=False, full=True)
+    _remove_empty(root)
     return freed
+
+
+def _remove_empty(root: Path) -> None:
+    """Remove folders of runs that nothing is in any more, the innermost first."""
+    for folder in sorted(root.glob("run=*/**"), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
