@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from chappe.pipeline.job import Counts
@@ -78,6 +80,26 @@ def test_it_takes_no_more_than_a_twentieth_of_the_time(tmp_path: Path) -> None:
     # Each time it is asked, a minute has passed.
     kept = [upkeep.maybe_keep() is not None for _minute in range(40)]
     assert kept == [True, *[False] * 18] * 2 + [True, False]
+
+
+def test_the_log_of_a_table_forgets_what_is_older_than_a_day(tmp_path: Path) -> None:
+    def sum_up() -> None:
+        """What Delta does by itself with every hundredth commit."""
+        delta = DeltaTable(tmp_path / "latency")
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+
+    log = tmp_path / "latency" / "_delta_log"
+    for run in range(1, 6):
+        make_anew(tmp_path, run)
+    sum_up()
+    assert len(list(log.glob("*.json"))) == 6
+    for file in log.iterdir():
+        os.utime(file, (file.stat().st_mtime - 2 * 86_400,) * 2)
+    make_anew(tmp_path, 6)
+    sum_up()
+    assert len(list(log.glob("*.json"))) == 1
+    assert read(tmp_path, "latency", ["count"]).to_pylist() == [{"count": 6}]
 
 
 @pytest.mark.spark
