@@ -268,6 +268,18 @@ def test_every_flag_of_serve_and_cluster_is_in_the_reference() -> None:
             assert f"`{flag}" in row or f"`{flag}" in REFERENCE.partition(row)[2], flag
 
 
+def test_every_flag_of_the_pipeline_is_in_the_reference() -> None:
+    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
+    mine = {f"pipeline {name}": one for name, one in commands["pipeline"].commands.items()}
+    assert set(mine) == {"pipeline run", "pipeline compact", "pipeline expire"}
+    mine |= {name: commands[name] for name in ("trace", "report")}
+    for name, command in mine.items():
+        (row,) = re.findall(rf"^\| `chappe {name}\b.*$", REFERENCE, re.MULTILINE)
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert re.search(rf"{parameter.opts[0]}\b", row), (name, parameter.opts[0])
+
+
 def test_every_metric_is_in_the_reference(node: dict[str, str]) -> None:
     fetch = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
     command = [sys.executable, "-c", fetch, node["http"] + "/metrics"]

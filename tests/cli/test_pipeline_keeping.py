@@ -104,6 +104,9 @@ def test_a_run_that_finds_nothing_new_starts_no_spark(
     # There is no Java, and nobody misses it.
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     places = ("--events", str(tmp_path / "events"), "--tables", str(tmp_path / "tables"))
+    # A run that was killed at its very end left this.
+    (tmp_path / "tables" / "_work" / "run=1").mkdir(parents=True)
     done = run_here("pipeline", "run", *places)
     assert done.returncode == 0, done.stderr
     assert "nothing new" in done.stdout
+    assert not (tmp_path / "tables" / "_work").exists()

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from chappe.errors import ConfigError
+from chappe.pipeline.address import hide
 from chappe.pipeline.java import check_java, pass_on
-from chappe.pipeline.session import SessionOptions, SparkUnreachable, session
+from chappe.pipeline.session import SessionOptions, SparkFailed, SparkUnreachable, session
 from tests.cli.process import CHAPPE, environment, run, run_here
 from tests.pipeline.traffic import DAY, Node, World, save
 
@@ -166,6 +167,59 @@ def test_a_spark_that_is_not_there_is_named_at_once(scheme: str) -> None:
         options = SessionOptions(remote=url) if scheme == "sc" else SessionOptions(master=url)
         with pytest.raises(SparkUnreachable, match=place), session(options):
             pass
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://host/;token={SECRET}",
+        f"host:15002/;token={SECRET}",
+        f"me:{SECRET}@host",
+        f"sc:me:{SECRET}@host",
+        f"sc://host:port/;token={SECRET}",
+        f"sc://host:1;token={SECRET}",
+        f"sc://host;token={SECRET}",
+        f"sc://me:{SECRET}@host:port",
+        f"sc://me:{SECRET}@",
+        f"sc://me:a/{SECRET}@host",
+        f"sc://?token={SECRET}",
+    ],
+)
+def test_an_address_that_is_none_is_named_without_its_token(url: str) -> None:
+    with pytest.raises(ConfigError) as error, session(SessionOptions(remote=url)):
+        pass
+    assert "does not start with sc://" in str(error.value) or "not the addr" in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "asks", [f"/;token={SECRET}", f"/{SECRET}", f"/;{SECRET}", f"/;a=b=;{SECRET}"]
+)
+def test_a_spark_that_is_not_there_is_named_without_the_token(
+    asks: str,
+) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        options = SessionOptions(remote=f"sc://me:{SECRET}@{place}{asks}")
+        with pytest.raises(SparkUnreachable, match=place) as error, session(options):
+            pass
+        assert SECRET not in str(error.value)
+        assert SECRET not in hide(f"bad: {options.remote} {asks}", options.remote or "")
+
+
+def test_what_spark_says_of_an_address_is_told_without_its_token() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        # It asks for what follows the slash to be pairs, and quotes it.
+        url = f"sc://127.0.0.1:{server.getsockname()[1]}/;{SECRET}"
+        with pytest.raises(SparkFailed) as error, session(SessionOptions(remote=url)):
+            pass
+    assert SECRET not in str(error.value)
 
 
 @pytest.mark.parametrize("url", ["sc://", "sc://host:port"])

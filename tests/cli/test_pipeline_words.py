@@ -89,6 +89,25 @@ def test_a_stream_that_had_nothing_to_do_says_so(
     assert json.loads(capsys.readouterr().out)["files"] == 0
 
 
+SPOILED = Counts(0, 0, 0, 0, 0, 0, 3)
+
+
+def test_files_none_of_which_can_be_read_are_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(tmp_path, SPOILED, as_json=False)
+    said = capsys.readouterr().out
+    assert "3 files could not be read" in said
+    assert "nothing new" in said
+
+
+def test_a_stream_tells_machines_once_of_files_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(tmp_path, SPOILED, as_json=True)
+    assert json.loads(capsys.readouterr().out)["spoiled"] == 3
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_stream_tells_people_in_the_end_what_all_of_it_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted: bool

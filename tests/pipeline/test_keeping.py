@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +17,7 @@ from pyspark.sql import SparkSession
 from chappe.errors import ChappeError
 from chappe.pipeline import merging
 from chappe.pipeline.job import run
-from chappe.pipeline.keeping import compact, expire
+from chappe.pipeline.keeping import Kept, compact, expire
 from chappe.pipeline.making import Making
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
@@ -145,6 +148,31 @@ def test_nothing_is_forgotten_while_a_run_is_unfinished(tmp_path: Path):
     with pytest.raises(ChappeError, match="interrupted"):
         expire(tmp_path, [], large_before_us=DAY + 9 * HOUR)
     assert read(tmp_path, "paths").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "keep", [compact, partial(expire, events=[], large_before_us=DAY)], ids=["compact", "expire"]
+)
+def test_the_work_of_a_run_that_is_finished_goes(keep: Callable[[Path], Kept], tmp_path: Path):
+    left = tmp_path / "_work" / "run=1" / "packs"
+    left.mkdir(parents=True)
+    keep(tmp_path)
+    assert not left.parent.parent.exists()
+
+
+def test_what_an_unfinished_run_has_so_far_is_not_removed_by_compacting(tmp_path: Path):
+    for n in range(1, 6):
+        put(tmp_path, "paths", n, {"hour": H[0], "message": n})
+    put(tmp_path, "ledger", 6, {"hour": H[0], "run": 6, "folder": "f", "file": "g", "rows": 1})
+    # No table names it yet, and it is older than anything that somebody may be reading.
+    part = tmp_path / "paths" / "run=6" / "of=parts" / f"hour={H[0]}" / "part-0.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"a day's work")
+    os.utime(part, (1, 1))
+    with pytest.raises(ChappeError, match="a run was interrupted; another must finish it first"):
+        compact(tmp_path)
+    assert part.exists()
+    assert len(Table(tmp_path, "paths").files()) == 5
 
 
 def test_files_that_are_large_enough_are_not_written_anew(

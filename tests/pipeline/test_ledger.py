@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chappe.pipeline.bronze import Ledger, found
+from chappe.pipeline.bronze import Ledger, Plan, found
 from chappe.pipeline.keeping import compact
+from chappe.pipeline.making import Making
+from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SCHEMA, Node, World, hour, save
 
@@ -66,6 +68,8 @@ def test_a_run_knows_until_when_those_before_it_were_told(events: Path, tmp_path
     assert [plan.horizon for plan in plans] == [0, *last[:2]]
     assert [plan.written for plan in plans] == last
     # Also when files of several runs are one.
+    for name in Making.ORDER:
+        Table(tables, name).put(arrow_schema(TABLES[name]).empty_table(), plans[-1].run, None)
     compact(tables, files_max=1)
     assert ledger.planned() == plans[-1]
     again = events / "again" / "date=2026-01-01" / "hour=00"
@@ -113,3 +117,16 @@ def test_a_file_of_no_hour_is_noted_and_the_others_are_taken(events: Path, tmp_p
     assert len(plan.files) == 4
     [row] = read(tmp_path / "tables", "spoiled").to_pylist()
     assert row["problem"] == "todayTnoon is not an hour"
+
+
+def test_files_none_of_which_can_be_read_are_told_of_once(events: Path, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "tables")
+    good = list(found([events]))
+    bad = [good[0].with_name(f"n{n}-0-0.parquet") for n in range(2, 5)]
+    for file in bad:
+        file.write_bytes(b"nothing")
+    assert ledger.plan(bad[:2]) == Plan(0, [], 0, spoiled=2)
+    assert ledger.plan(bad[:2]) is None
+    plan = ledger.plan([*good, *bad])
+    assert plan is not None
+    assert (plan.run, len(plan.files), plan.rows, plan.spoiled) == (1, 4, 10, 1)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from chappe.pipeline.bronze import Ledger, found
-from chappe.pipeline.job import due, run
+from chappe.pipeline.job import NOTHING, Counts, due, run
+from chappe.pipeline.stream import stream
 from chappe.pipeline.table import read
 from tests.pipeline.traffic import DAY, SECOND, Node, World, save
 
@@ -22,10 +27,18 @@ HOUR = "date=2026-03-16/hour=00"
 def told(folder: Path) -> None:
     """Two nodes tell of a message each."""
     for name in ("n1", "n2"):
-        world = World(Node(name))
-        world.start(name, DAY)
-        world.publish(DAY + SECOND, [(name, 0, 10)])
-        save(world.rows, folder, name)
+        tell(folder, name)
+
+
+def tell(folder: Path, name: str) -> None:
+    world = World(Node(name))
+    world.start(name, DAY)
+    world.publish(DAY + SECOND, [(name, 0, 10)])
+    save(world.rows, folder)
+
+
+def rows_of(file: Path) -> int:
+    return int(pq.read_metadata(file).num_rows)
 
 
 def damage(file: Path) -> None:
@@ -53,7 +66,8 @@ def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
 
     counts = run(spark, [events], tables)
 
-    assert (counts.files, counts.spoiled) == (1, 4)
+    [whole] = (events / HOUR).glob("n1-*")
+    assert (counts.files, counts.events, counts.spoiled) == (1, rows_of(whole), 4)
     assert [row["hops"][0]["node"] for row in read(tables, "paths").to_pylist()] == ["n1"]
     problems = {
         Path(row["file"]).name[:2]: row["problem"] for row in read(tables, "spoiled").to_pylist()
@@ -61,6 +75,73 @@ def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
     assert problems.keys() == {"n2", "n3", "n4", "n5"}
     assert problems["n4"] == "at: string instead of int64"
     assert not due([events], tables)
+
+    # Where there is nothing else that is told, too, and once. What a run left that was killed at
+    # its very end goes.
+    (events / HOUR / "n6-0-0.parquet").write_bytes(b"nothing")
+    (tables / "_work" / "run=1").mkdir(parents=True)
+    assert run(spark, [events], tables) == NOTHING._replace(spoiled=1)
+    assert not (tables / "_work").exists()
+    assert run(spark, [events], tables) == NOTHING
+
+
+class Interrupted(Exception):
+    """The process ended here."""
+
+
+def interrupt(_stage: str, _seconds: float) -> None:
+    raise Interrupted
+
+
+def test_a_file_that_goes_after_it_was_read_is_not_spoiled(spark: SparkSession, tmp_path: Path):
+    events, tables = tmp_path / "events", tmp_path / "tables"
+    told(events)
+    with pytest.raises(Interrupted):
+        run(spark, [events], tables, progress=interrupt)
+    next((events / HOUR).glob("n2-*")).unlink()
+    packs = list((tables / "_work" / "run=1" / "packs").glob("*.parquet"))
+    for pack in packs:
+        pack.write_bytes(b"nothing")
+    assert packs
+    with pytest.raises((PySparkException, Py4JError)):
+        run(spark, [events], tables)
+    assert read(tables, "spoiled").num_rows == 0
+
+    # Before that it is; and when all are, the run has nothing in it.
+    shutil.rmtree(tables / "_work")
+    damage(next((events / HOUR).glob("n1-*")))
+    counts = run(spark, [events], tables)
+    assert counts == NOTHING._replace(run=1, spoiled=2)
+    assert not due([events], tables)
+
+
+def test_a_stream_goes_on_without_files_that_are_damaged_or_gone(
+    spark: SparkSession, tmp_path: Path
+):
+    # Spaces and signs that mean something in addresses are names of folders, too.
+    events, tables = tmp_path / "all #1 %20?", tmp_path / "tables"
+    for name in ("n1", "n4"):
+        tell(events, name)
+    broken, gone = (events / HOUR / f"{name}-0-0.parquet" for name in ("n2", "n3"))
+    broken.write_bytes(b"nothing")
+    gone.write_bytes((events / HOUR / "n4-0-0.parquet").read_bytes())
+    # Spark takes them by their age.
+    for n, file in enumerate(sorted(found([events]))):
+        os.utime(file, (DAY // SECOND + n,) * 2)
+    did: list[Counts] = []
+
+    def after_each(counts: Counts) -> None:
+        did.append(counts)
+        gone.unlink(missing_ok=True)
+
+    stream(spark, [events], tables, files_per_run=2, done=after_each).wait()
+
+    assert [(counts.run, counts.files, counts.spoiled) for counts in did] == [(1, 1, 1), (2, 1, 0)]
+    assert [Path(name).name for name in read(tables, "spoiled")["file"].to_pylist()] == [
+        broken.name
+    ]
+    nodes = {hop["node"] for row in read(tables, "paths").to_pylist() for hop in row["hops"]}
+    assert nodes == {"n1", "n4"}
 
 
 def test_absurd_numbers_are_put_aside(spark: SparkSession, tmp_path: Path):

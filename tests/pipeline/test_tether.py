@@ -60,9 +60,9 @@ def test_no_command_begins_while_a_batch_is_under_way(tmp_path: Path) -> None:
 def test_the_client_hears_once_of_each_run_and_of_none_of_another_client_s(tmp_path: Path) -> None:
     old = Tether.tie(tmp_path)
     assert list(old.reports()) == []
-    for run in (10, 9):
+    for run in (10, 9, 0, 0):
         old.report(run, {"run": run})
-    assert list(old.reports()) == [{"run": 9}, {"run": 10}]
+    assert list(old.reports()) == [{"run": 0}, {"run": 0}, {"run": 9}, {"run": 10}]
     assert list(old.reports()) == []
     old.report(11, {"run": 11})
     assert list(Tether.tie(tmp_path).reports()) == []

@@ -54,6 +54,8 @@ class Plan(NamedTuple):
     # Until when files of this run and those before it were written: what a node tells of later
     # times, its clock made up.
     written: int = 0
+    # Files that it would have taken, and cannot read.
+    spoiled: int = 0
 
     def closed(self, options: Options) -> Closed:
         """The times that this run takes nothing more of."""
@@ -77,18 +79,19 @@ class Ledger:
         if not run:
             return Plan(0, [], 0)
         mine = [("run", "=", run)]
-        rows = read(self._tables, "ledger", filters=mine).to_pylist()
+        every = read(self._tables, "ledger", filters=mine).to_pylist()
         spoiled = self._names("spoiled", mine)
-        files = sorted(f"{r['folder']}/{r['file']}" for r in rows if r["file"] not in spoiled)
+        rows = [row for row in every if row["file"] not in spoiled]
         horizon = self._latest("ledger", "at", run)
         return Plan(
             run,
-            files,
+            sorted(f"{row['folder']}/{row['file']}" for row in rows),
             rows=sum(row["rows"] for row in rows),
             horizon=horizon,
             forgotten=self._latest("forgotten", "before", run),
             rows_of_an_hour=max(_by_hour(rows).values(), default=0),
-            written=max([horizon, *(row["at"] or 0 for row in rows)]),
+            written=max([horizon, *(row["at"] or 0 for row in every)]),
+            spoiled=len(spoiled),
         )
 
     def new(self, files: Iterable[Path]) -> list[Path]:
@@ -102,7 +105,10 @@ class Ledger:
 
     def plan(self, files: Iterable[Path], rows_max: int = ROWS_PER_RUN) -> Plan | None:
         """Plan a run over those of the files that no run took, as far as they have so many rows
-        together; None if there are none. A file that has more is a run of its own."""
+        together; None if there are none. A file that has more is a run of its own.
+
+        Where none of them can be read there is no run, and the plan only says how many.
+        """
         run = self._table.run() + 1
         rows: list[dict[str, Any]] = []
         spoiled: dict[Path, str] = {}
@@ -118,9 +124,10 @@ class Ledger:
                 break
             rows.append({"run": run, **entry})
         if spoiled:
-            self._spoil(run, spoiled)
+            # Without a run they are told of now, and not once more with the next.
+            self._spoil(run if rows else run - 1, spoiled)
         if not rows:
-            return None
+            return Plan(0, [], 0, spoiled=len(spoiled)) if spoiled else None
         schema = arrow_schema(TABLES["ledger"])
         self._table.put(pa.Table.from_pylist(rows, schema=schema), run, None)
         return self.planned()
@@ -139,10 +146,6 @@ class Ledger:
         if spoiled:
             self._spoil(plan.run, spoiled)
         return bool(spoiled)
-
-    def spoiled(self, run: int) -> int:
-        """How many files a run would have taken, and could not."""
-        return int(read(self._tables, "spoiled", filters=[("run", "=", run)]).num_rows)
 
     def _spoil(self, run: int, problems: Mapping[Path, str]) -> None:
         table = Table(self._tables, "spoiled")

@@ -21,7 +21,7 @@ from chappe.clock import SystemClock
 from chappe.pipeline import bronze
 from chappe.pipeline.making import Making
 from chappe.pipeline.options import Options, agree
-from chappe.pipeline.table import Table
+from chappe.pipeline.remains import clear, has_packs, unfinished
 from chappe.pipeline.work import ROWS_PER_TASK
 
 Progress = Callable[[str, float], None]
@@ -30,6 +30,7 @@ Progress = Callable[[str, float], None]
 class Counts(NamedTuple):
     """What a run did, or several together; `files` is 0 when there was nothing new."""
 
+    # 0 if there was none: nothing new, or nothing that can be read.
     run: int
     files: int
     events: int
@@ -40,11 +41,10 @@ class Counts(NamedTuple):
     spoiled: int
 
     def plus(self, later: Counts) -> Counts:
-        """Both together; the number is that of the later run. An hour that both made is counted
-        twice, and so are its messages."""
-        if not later.run:
-            return self
-        return Counts(later.run, *(a + b for a, b in zip(self[1:], later[1:], strict=True)))
+        """Both together; the number is that of the later run, if there was one. An hour that both
+        made is counted twice, and so are its messages."""
+        sums = (a + b for a, b in zip(self[1:], later[1:], strict=True))
+        return Counts(later.run or self.run, *sums)
 
 
 NOTHING = Counts(0, 0, 0, 0, 0, 0, 0)
@@ -72,7 +72,7 @@ def run(
 def due(events: Collection[Path], tables: Path) -> bool:
     """Whether there is something new, or something unfinished; asks no Spark."""
     ledger = bronze.Ledger(tables)
-    return _unfinished(tables, ledger.run()) or bool(ledger.new(bronze.found(events)))
+    return unfinished(tables) or bool(ledger.new(bronze.found(events)))
 
 
 def finish(
@@ -82,10 +82,11 @@ def finish(
     progress: Progress = lambda _stage, _seconds: None,
 ) -> Counts:
     """Finish the last run, if it was interrupted; says what it was."""
-    ledger = bronze.Ledger(tables)
-    if not _unfinished(tables, ledger.run()):
+    if not unfinished(tables):
+        clear(tables)
         return NOTHING
-    return _carry_out(spark, ledger.planned(), tables, agree(tables, options), progress)
+    plan = bronze.Ledger(tables).planned()
+    return _carry_out(spark, plan, tables, agree(tables, options), progress)
 
 
 def take(
@@ -107,26 +108,26 @@ def take(
     options = agree(tables, options)
     every = NOTHING
     while (plan := ledger.plan(left, rows_max)) is not None:
-        counts = _carry_out(spark, plan, tables, options, progress)
+        if plan.files:
+            counts = _carry_out(spark, plan, tables, options, progress)
+        else:
+            counts = NOTHING._replace(spoiled=plan.spoiled)
         done(counts)
         every = every.plus(counts)
     return every
 
 
-def _unfinished(tables: Path, run: int) -> bool:
-    return any(Table(tables, name).run() < run for name in Making.ORDER)
-
-
 def _carry_out(
     spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options, progress: Progress
 ) -> Counts:
-    """Make all tables; if that fails because of files that cannot be read, without those."""
+    """Make all tables; if that fails because of files that cannot be read, without those. Once all
+    are read it is not because of them, whatever became of them since."""
     ledger = bronze.Ledger(tables)
     while True:
         try:
             return _make(spark, plan, tables, options, progress)
         except (PySparkException, Py4JError):
-            if not ledger.spoil(plan):
+            if has_packs(tables, plan.run) or not ledger.spoil(plan):
                 raise
         plan = ledger.planned()
 
@@ -154,7 +155,7 @@ def _make(
         quarantined=written["quarantine"],
         hours=len(making.hours),
         paths=written["paths"],
-        spoiled=bronze.Ledger(tables).spoiled(plan.run),
+        spoiled=plan.spoiled,
     )
 
 

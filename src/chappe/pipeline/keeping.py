@@ -1,8 +1,8 @@
 """Keeping tables small: few files for each hour, nothing that is older than wanted. Needs no Spark.
 
-Neither changes what tables say of the time that is kept, so both may be done whenever no run is.
-Whoever reads a table meanwhile goes on with the files that it had when they began: those stay for a
-day.
+Neither changes what tables say of the time that is kept, so both may be done whenever no run is
+under way or unfinished. Whoever reads a table meanwhile goes on with the files that it had when
+they began: those stay for a day, of a stream's tables for an hour.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 
 from chappe.clock import SystemClock
-from chappe.errors import ChappeError
 from chappe.pipeline import bronze
 from chappe.pipeline.files import hour_of_file
 from chappe.pipeline.hours import HOUR_US, hour_name
-from chappe.pipeline.making import Making
+from chappe.pipeline.remains import check_finished
 from chappe.pipeline.schema import TABLES
 from chappe.pipeline.table import Table
 
@@ -45,8 +44,13 @@ class Kept(NamedTuple):
     bytes_freed: int
 
 
-def compact(tables: Path, *, files_max: int = 4) -> Kept:
-    """Merge small files wherever an hour has more of them than so many, in every table."""
+def compact(tables: Path, *, files_max: int = 4, readers_h: int = _READERS_H) -> Kept:
+    """Merge small files wherever an hour has more of them than so many, in every table; what was
+    replaced so many hours ago goes.
+
+    Raises ChappeError while a run is unfinished.
+    """
+    check_finished(tables)
     now_ms = SystemClock().wall_ms()
     before = after = freed = 0
     for name in TABLES:
@@ -54,7 +58,7 @@ def compact(tables: Path, *, files_max: int = 4) -> Kept:
         before += len(table.files())
         table.compact(files_max, now_ms)
         after += len(table.files())
-        freed += _vacuum(tables / name)
+        freed += _vacuum(tables / name, readers_h)
     return Kept(before, after, freed)
 
 
@@ -70,10 +74,8 @@ def expire(
 
     Raises ChappeError while a run is unfinished, as it needs its files again.
     """
+    check_finished(tables)
     ledger = bronze.Ledger(tables)
-    planned = ledger.run()
-    if any(Table(tables, name).run() < planned for name in Making.ORDER):
-        raise ChappeError(f"{tables}: a run was interrupted; another must finish it first")
     # Before anything is gone: what still comes of those hours is not made into hours anew.
     ledger.forget(large_before_us)
     before, after, freed = _forget_events(ledger, events, hour_name(large_before_us))
@@ -84,7 +86,7 @@ def expire(
         before += len(table.files())
         table.forget(hour_name(limit))
         after += len(table.files())
-        freed += _vacuum(tables / name)
+        freed += _vacuum(tables / name, _READERS_H)
     return Kept(before, after, freed)
 
 
@@ -104,12 +106,22 @@ def _forget_events(
     return before, after, freed
 
 
-def _vacuum(root: Path) -> int:
+def _vacuum(root: Path, readers_h: int) -> int:
     """Remove the files that nobody can be reading any more; says how many bytes they had."""
     if not DeltaTable.is_deltatable(str(root)):
         return 0
     delta = DeltaTable(root)
-    useless = delta.vacuum(_READERS_H, dry_run=True, enforce_retention_duration=False, full=True)
+    useless = delta.vacuum(readers_h, dry_run=True, enforce_retention_duration=False, full=True)
+    if not useless:
+        return 0
     freed = sum((root / file).stat().st_size for file in useless if (root / file).exists())
-    delta.vacuum(_READERS_H, dry_run=False, enforce_retention_duration=False, full=True)
+    delta.vacuum(readers_h, dry_run=False, enforce_retention_duration=False, full=True)
+    _remove_empty(root)
     return freed
+
+
+def _remove_empty(root: Path) -> None:
+    """Remove folders of runs that nothing is in any more, the innermost first."""
+    for folder in sorted(root.glob("run=*/**"), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()

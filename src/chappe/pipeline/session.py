@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -23,10 +22,9 @@ from pyspark.sql import SparkSession
 
 from chappe.clock import SystemClock
 from chappe.errors import ChappeError, ConfigError
+from chappe.pipeline.address import hide, places, shown
 from chappe.pipeline.java import check_java, start_java
 
-# Where Connect listens unless an address says otherwise.
-_CONNECT_PORT: Final = 15002
 # A Spark that is there takes a connection at once; its own client would try for minutes.
 _REACH_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -58,7 +56,7 @@ class SessionOptions:
         if self.master and self.remote:
             raise ConfigError("--master and --remote: only one of them says where Spark is")
         if self.remote and not self.remote.startswith(("sc://", "local")):
-            raise ConfigError(f"--remote: {self.remote} does not start with sc://")
+            raise ConfigError(f"--remote: {shown(self.remote)} does not start with sc://")
         size = _MEMORY.fullmatch(self.memory)
         if size is None:
             raise ConfigError(f"--memory: {self.memory} is not a size such as 800m or 2g")
@@ -88,7 +86,8 @@ def session(
     needs_java = not (options.remote or "").startswith("sc://")
     if needs_java:
         check_java()
-    _check_reachable(options.remote or options.master or "")
+    url = options.remote or options.master or ""
+    _check_reachable(url)
     # Workers of Spark must be the Python that everything is installed in.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -97,7 +96,7 @@ def session(
             with _same_interrupt():
                 spark = _start(options)
         except (PySparkException, Py4JError) as error:
-            raise SparkFailed(f"Spark did not start: {told(error)}") from error
+            raise SparkFailed(f"Spark did not start: {hide(told(error), url)}") from error
         progress("start of Spark", clock.monotonic() - begun)
         try:
             try:
@@ -112,7 +111,8 @@ def session(
             finally:
                 spark.stop()
         except (PySparkException, Py4JError) as error:
-            raise SparkFailed(f"Spark failed: {told(error)}; the next run goes on") from error
+            problem = hide(told(error), url)
+            raise SparkFailed(f"Spark failed: {problem}; the next run goes on") from error
 
 
 def _interrupt(spark: SparkSession) -> None:
@@ -192,30 +192,16 @@ def _settings(options: SessionOptions) -> dict[str, str]:
 
 def _check_reachable(url: str) -> None:
     """Raise SparkUnreachable if nobody listens there; of several masters one is enough."""
-    if not url.startswith(("sc://", "spark://")):
-        return
     problems = []
-    for place in urlsplit(url).netloc.split(","):
-        host, port = _host_and_port(url, place)
+    for host, port in list(places(url)):
         try:
             socket.create_connection((host, port), _REACH_S).close()
         except OSError as error:
             problems.append(f"{host}:{port} ({error})")
         else:
             return
-    raise SparkUnreachable(f"no Spark answers at {', '.join(problems)}")
-
-
-def _host_and_port(url: str, place: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{place}")
-    default = _CONNECT_PORT if url.startswith("sc://") else 7077
-    try:
-        host, port = parts.hostname, parts.port or default
-    except ValueError:
-        host = None
-    if not host:
-        raise ConfigError(f"{url}: this is not the address of a Spark")
-    return host, port
+    if problems:
+        raise SparkUnreachable(f"no Spark answers at {', '.join(problems)}")
 
 
 def told(error: Exception) -> str:

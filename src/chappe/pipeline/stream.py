@@ -17,12 +17,10 @@ import shutil
 import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -35,9 +33,12 @@ from pyspark.sql.utils import is_remote
 
 from chappe.pipeline.job import Counts, Done, Progress, finish, take
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import EVENT
 from chappe.pipeline.session import SparkFailed, told
 from chappe.pipeline.tether import Tether
+from chappe.pipeline.upkeep import Upkeep
+
+# What Spark says of a file without a look at what kind of file it is.
+_FILE = "path string, modificationTime timestamp, length long, content binary"
 
 
 class Stream:
@@ -65,9 +66,12 @@ def stream(
     files_per_run: int = 10_000,
     progress: Progress = lambda _stage, _seconds: None,
     done: Done = lambda _counts: None,
+    upkeep: Upkeep | None = None,
 ) -> Stream:
     """Begin to take files as they come: those that are there now, or every so many seconds. Says of
     each run what it did.
+
+    It keeps the tables small meanwhile, as it holds them: by `upkeep`, or as that does by itself.
 
     Spark remembers files for a week, and passes over those that come with a time before that; a run
     that is no stream takes them.
@@ -79,6 +83,7 @@ def stream(
     sources = [_files(spark, folder, files_per_run) for folder in folders]
     writer = functools.reduce(lambda one, other: one.unionByName(other), sources).writeStream
     writer = writer.option("checkpointLocation", str(_checkpoint(tables.absolute(), folders)))
+    upkeep = upkeep or Upkeep(tables.absolute())
     # A batch that this process does tells of itself.
     tell: Callable[[], None] = _nothing
     if is_remote():
@@ -86,10 +91,11 @@ def stream(
         tell = _Reports(tether, done)
         spark.streams.addListener(_Teller(progress, tell))
         # Nothing that is only here: all of it is sent to the server.
-        writer = writer.foreachBatch(functools.partial(_take_there, tether=tether, options=options))
+        there = functools.partial(_take_there, tether=tether, options=options, upkeep=upkeep)
+        writer = writer.foreachBatch(there)
     else:
         here = functools.partial(
-            _take, tables=tables, options=options, progress=progress, done=done
+            _take, tables=tables, options=options, upkeep=upkeep, progress=progress, done=done
         )
         writer = writer.foreachBatch(here)
     if interval_s is None:
@@ -117,14 +123,17 @@ def _checkpoint(tables: Path, folders: Sequence[Path]) -> Path:
 
 
 def _files(spark: SparkSession, folder: Path, files_per_run: int) -> DataFrame:
-    """The file of each row that comes."""
+    """The names of files that come. None is opened for that: one that cannot be read, or is gone
+    when its turn comes, is for the run to note."""
     return (
-        spark.readStream.schema(EVENT)
+        spark.readStream.format("binaryFile")
+        .schema(_FILE)
         .option("maxFilesPerTrigger", files_per_run)
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.parquet")
-        .parquet(str(folder.absolute()))
-        .select(fn.col("_metadata.file_path").alias("file"))
+        .option("ignoreMissingFiles", "true")
+        .load(str(folder.absolute()))
+        .select("path")
     )
 
 
@@ -134,27 +143,30 @@ def _take(
     *,
     tables: Path,
     options: Options | None,
+    upkeep: Upkeep,
     progress: Progress = lambda _stage, _seconds: None,
     done: Done,
 ) -> None:
-    names = batch.select("file").distinct().collect()
-    files = [Path(unquote(urlparse(row["file"]).path)) for row in names]
+    files = [Path(row["path"].removeprefix("file:")) for row in batch.collect()]
     try:
         take(batch.sparkSession, files, tables, options, progress, done=done)
     except (PySparkException, Py4JError) as error:
         # In short: Spark looks through the whole text of what is raised here, and one that quotes
         # Java at length is more than it can bear.
         raise SparkFailed(told(error)) from None
+    upkeep.maybe_keep()
 
 
-def _take_there(batch: DataFrame, number: int, *, tether: Tether, options: Options | None) -> None:
+def _take_there(
+    batch: DataFrame, number: int, *, tether: Tether, options: Options | None, upkeep: Upkeep
+) -> None:
     """Take a batch at the server, as long as there is a client."""
 
     def report(counts: Counts) -> None:
         tether.report(counts.run, counts._asdict())
 
     with tether.batch():
-        _take(batch, number, tables=tether.tables, options=options, done=report)
+        _take(batch, number, tables=tether.tables, options=options, upkeep=upkeep, done=report)
 
 
 class _Reports:

@@ -27,6 +27,11 @@ from chappe.pipeline.footers import action_of
 from chappe.pipeline.schema import TABLES, arrow_schema
 
 _APP = "chappe"
+# How long the log knows of commits, and of files that were replaced: of a stream there are
+# thousands a day.
+_LOG = dict.fromkeys(
+    ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"), "interval 1 days"
+)
 
 
 class Table:
@@ -127,7 +132,8 @@ class Table:
 
     def compact(self, files_max: int, now_ms: int) -> None:
         """Merge the small files of each hour that has more than so many of them."""
-        for hour in sorted(self.hours()):
+        files_of = Counter(str(file["partition.hour"]) for file in self._added())
+        for hour in sorted(hour for hour, count in files_of.items() if count > files_max):
             for files in merging.small(map(Path, self.files([hour])), files_max):
                 self._merge(hour, files, now_ms)
 
@@ -172,7 +178,12 @@ class Table:
         place = self._root / f"run={run}"
         schema = arrow_schema(self.schema)
         delta = self._delta() or DeltaTable.create(
-            self._root, schema=schema, mode="ignore", partition_by="hour", name=self.name
+            self._root,
+            schema=schema,
+            mode="ignore",
+            partition_by="hour",
+            name=self.name,
+            configuration=_LOG,
         )
         files = sorted(place.glob("of=*/hour=*/*.parquet"))
         counted = [action_of(self._root, file, self.schema) for file in files]

@@ -64,9 +64,11 @@ class Tether:
         """Leave word for the client of what a run did."""
         place = self.tables / _DONE
         place.mkdir(exist_ok=True)
-        aside = place / f".{run}"
+        # What was found to be spoiled is told also where there was no run, maybe several times.
+        name = f"{run:012}-{uuid.uuid4().hex}"
+        aside = place / f".{name}"
         aside.write_text(json.dumps(did))
-        aside.replace(place / f"{run:012}.json")
+        aside.replace(place / f"{name}.json")
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """What runs did since this was asked last, each told once."""

@@ -52,6 +52,7 @@ def run(
         from chappe.pipeline.job import due  # noqa: PLC0415
         from chappe.pipeline.job import run as run_job  # noqa: PLC0415
         from chappe.pipeline.options import Options, choose  # noqa: PLC0415
+        from chappe.pipeline.remains import clear  # noqa: PLC0415
         from chappe.pipeline.session import SessionOptions, session  # noqa: PLC0415
         from chappe.pipeline.stream import stream as stream_jobs  # noqa: PLC0415
         from chappe.pipeline.version import check_version  # noqa: PLC0415
@@ -92,6 +93,8 @@ def run(
         elif due(events, tables):
             with session(place, stages.ended) as spark:
                 telling.done(run_job(spark, events, tables, options, stages.ended))
+        else:
+            clear(tables)
 
 
 def _seal(events: list[Path], stages: Stages) -> None:

@@ -31,12 +31,14 @@ class Telling:
         self._as_json = as_json
         self._each = each
         self._every = NOTHING
+        self._told = False
 
     def done(self, counts: Counts) -> None:
         """Take note of what a run did."""
         self._every = self._every.plus(counts)
         if self._as_json and self._each:
             self._print_json(counts)
+            self._told = True
 
     @contextmanager
     def to_the_end(self) -> Iterator[None]:
@@ -44,7 +46,7 @@ class Telling:
         try:
             yield
         except KeyboardInterrupt:
-            if self._every.files:
+            if any(self._every):
                 self._tell()
             raise
         self._tell()
@@ -52,7 +54,7 @@ class Telling:
     def _tell(self) -> None:
         if not self._as_json:
             self._tell_people()
-        elif not (self._each and self._every.run):
+        elif not self._told:
             self._print_json(self._every)
 
     def _print_json(self, counts: Counts) -> None:
@@ -60,7 +62,7 @@ class Telling:
 
     def _tell_people(self) -> None:
         counts = self._every._asdict()
-        if not counts["files"] and not (self._tables / "paths").is_dir():
+        if not any(self._every) and not (self._tables / "paths").is_dir():
             folders = ", ".join(map(str, self._events))
             console.print(
                 f"nothing new: no events in {folders} yet; a node that runs writes them there "
