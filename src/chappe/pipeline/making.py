@@ -1,8 +1,8 @@
-"""How each table follows from new rows and the tables before it, and which hours that touches."""
+"""How each table follows from new rows and the tables before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from chappe.pipeline import audit, bronze, clocks, lives, online, presence, queues, silver
-from chappe.pipeline.hours import HOUR_US, and_before, around, hour_names, hour_us, hours_after
+from chappe.pipeline.hours import HOUR_US, and_before, around, hour_us
 from chappe.pipeline.options import Options
-from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, opened
-from chappe.pipeline.reading import BEATS
+from chappe.pipeline.packing import BAD, EVENTS, opened
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, batches, read
 from chappe.pipeline.told import sources
+from chappe.pipeline.touched import touched
 from chappe.pipeline.work import Work
 
 
@@ -79,12 +79,13 @@ class Making:
             "sessions": self._sessions,
             "audit": self._audit,
         }
-        self._touch()
+        self._packs = self._work.packs()
+        self._hours = touched(self._packs, self._tables["paths"])
 
     @property
-    def hours(self) -> set[str]:
+    def hours(self) -> Set[str]:
         """All hours that the run makes anew."""
-        return self._path_hours | self._event_hours
+        return self._hours.all
 
     def make(self, name: str) -> int:
         """Make a table unless it has this run already; says how many rows were written."""
@@ -97,26 +98,6 @@ class Making:
         if isinstance(rows, pa.Table):
             return table.put(rows, self._plan.run, replacing)
         return table.write(rows, self._plan.run, replacing)
-
-    def _touch(self) -> None:
-        """Read the new rows, once, and find the hours that they are of and those that follow from
-        them."""
-        self._packs = self._work.packs()
-        told = self._packs.select("what", "born_hour", "note").distinct().collect()
-        self._all_good = not any(row["what"] == BAD for row in told)
-        of_events = [row for row in told if row["what"] == EVENTS]
-        beats = hour_names(row["born_hour"] for row in of_events if row["note"] == BEATS)
-        self._event_hours = hour_names(row["born_hour"] for row in of_events)
-        # What beats say of an hour is used in the next, too; messages of any hour may have been
-        # there then.
-        self._clock_hours = hours_after(beats, 1)
-        self._path_hours = hour_names(row["born_hour"] for row in told if row["what"] == MESSAGES)
-        before = self._tables["paths"]
-        # What is made of events and of paths together is made of both anew.
-        self._path_hours |= hours_after(self._event_hours, 1) & before.hours()
-        for name in self._clock_hours:
-            begin = hour_us(name)
-            self._path_hours |= before.hours_within("first_at", "last_at", begin, begin + HOUR_US)
 
     def finish(self) -> None:
         """Throw away what nobody but the run needs."""
@@ -137,32 +118,32 @@ class Making:
         return self._tables["clocks"].hours_from(hour_us(first) - HOUR_US)
 
     def _quarantine(self) -> Made:
-        if self._all_good:
+        if not self._hours.bad:
             return self._nothing("quarantine")
         packs = self._packs.where(fn.col("what") == BAD)
         return Made(silver.quarantined(opened(packs, silver.BAD_ROW)), None)
 
     def _events(self) -> Made:
-        if not self._event_hours:
+        if not self._hours.events:
             return self._nothing("events")
         packs = self._packs.where(fn.col("what") == EVENTS)
-        before = self._tables["events"].files(self._event_hours)
-        self._work.write_events(packs, before, len(self._event_hours))
-        return Made(None, self._event_hours)
+        before = self._tables["events"].files(self._hours.events)
+        self._work.write_events(packs, before, len(self._hours.events))
+        return Made(None, self._hours.events)
 
     def _clocks(self) -> Made:
-        files = self._tables["events"].files_by_hour(and_before(self._clock_hours))
+        files = self._tables["events"].files_by_hour(and_before(self._hours.clocks))
         offsets = self._work.offsets(files)
-        shifts = [shift._asdict() for shift in clocks.solved(offsets, self._clock_hours)]
+        shifts = [shift._asdict() for shift in clocks.solved(offsets, self._hours.clocks)]
         rows = pa.Table.from_pylist(shifts, schema=arrow_schema(TABLES["clocks"]))
-        return Made(rows, self._clock_hours)
+        return Made(rows, self._hours.clocks)
 
     def _gathered(self) -> DataFrame:
-        before = self._tables["paths"].files(self._path_hours)
-        return self._work.gathered(before, len(self._path_hours), self._clocks_known)
+        before = self._tables["paths"].files(self._hours.paths)
+        return self._work.gathered(before, len(self._hours.paths), self._clocks_known)
 
     def _clocks_known(self) -> clocks.Clocks:
-        return self._clocks_of(self._hours_of_clocks(self._path_hours))
+        return self._clocks_of(self._hours_of_clocks(self._hours.paths))
 
     def _clocks_of(self, hours: Iterable[str]) -> clocks.Clocks:
         wanted = sorted(hours)
@@ -175,30 +156,25 @@ class Making:
 
     def _sources(self) -> dict[str, pa.Table]:
         """Of each hour that links are made of anew: which files of events tell of it."""
-        files = self._tables["events"].files_by_hour(around(self._link_hours))
+        files = self._tables["events"].files_by_hour(around(self._hours.links))
         flowing = self.hours
-        return {hour: sources(hour, files, queues=hour in flowing) for hour in self._link_hours}
-
-    @property
-    def _link_hours(self) -> set[str]:
-        """A link that went down in an hour may be down in the next."""
-        return self._path_hours | hours_after(self._event_hours, 1)
+        return {hour: sources(hour, files, queues=hour in flowing) for hour in self._hours.links}
 
     def _paths(self) -> Made:
         self._gathered()
-        return Made(None, self._path_hours)
+        return Made(None, self._hours.paths)
 
     def _odd(self) -> Made:
         self._gathered()
-        return Made(None, self._path_hours)
+        return Made(None, self._hours.paths)
 
     def _hourly(self) -> Made:
         self._by_hour()
-        return Made(None, self._path_hours)
+        return Made(None, self._hours.paths)
 
     def _links(self) -> Made:
         self._by_hour()
-        return Made(None, self._link_hours)
+        return Made(None, self._hours.links)
 
     def _flows(self) -> Made:
         """By birth hour of messages; those of no message by the hour in which it was told."""
@@ -208,41 +184,40 @@ class Making:
     def _queues(self) -> Made:
         """From an hour before the first message that was touched: what is in a queue later depends
         on it, and clocks are put right by less than that."""
-        touched = self._path_hours | self._event_hours
-        if not touched:
+        if not self.hours:
             return self._nothing("queues")
-        since = hour_us(min(touched)) - HOUR_US
+        since = hour_us(min(self.hours)) - HOUR_US
         made = queues.queues(self._table("flows"), since)
         return Made(made, self._tables["queues"].hours_from(since))
 
     @cached_property
-    def _life_hours(self) -> set[str]:
+    def _life_hours(self) -> Set[str]:
         """Hours with events that are new, or whose times are put right anew."""
-        return self._event_hours | (self._clock_hours & self._tables["events"].hours())
+        return self._hours.events | (self._hours.clocks & self._tables["events"].hours())
 
     def _turnover(self) -> dict[str, list[str]]:
-        events, told, new = self._tables["events"], self._life_hours, self._event_hours
+        events, told, new = self._tables["events"], self._life_hours, self._hours.events
         near = around(around(told))
         return self._work.turnover(
             lambda: presence.hours_of(events, told, new), lambda: self._clocks_of(near)
         )
 
     def _lives(self) -> Made:
-        if not self._event_hours:
+        if not self._hours.events:
             return self._nothing("lives")
         self._turnover()
         return Made(None, self._life_hours)
 
     def _stays(self) -> Made:
-        if not self._event_hours:
+        if not self._hours.events:
             return self._nothing("stays")
         self._turnover()
-        return Made(None, self._event_hours)
+        return Made(None, self._hours.events)
 
     def _sessions(self) -> Made:
         """Of the hours around what is new, as clocks that are put right move events into the next
         or the last; of all since then, as who is online then stays so."""
-        if not self._event_hours:
+        if not self._hours.events:
             return self._nothing("sessions")
         hours, known = around(self._life_hours), self._known[0]
         made = online.write_sessions(self._folder, self._plan.run, hours, self._turnover(), known)
@@ -267,11 +242,11 @@ class Making:
             queues=lives.queues(self._lived),
             frontiers=queues.frontiers(flows),
         )
-        others = self._tables["odd"].hours() - self._path_hours
+        others = self._tables["odd"].hours() - self._hours.paths
         made = audit.audit(
-            self._table("odd", self._path_hours),
+            self._table("odd", self._hours.paths),
             self._table("odd", others),
             known,
             self._options,
         )
-        return Made(made, {*self._path_hours, audit.OPEN})
+        return Made(made, {*self._hours.paths, audit.OPEN})

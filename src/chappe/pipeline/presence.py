@@ -8,7 +8,7 @@ have gone shortly before the hour began.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,7 +39,7 @@ class Hour(NamedTuple):
     stays: bool
 
 
-def hours_of(events: Table, told: set[str], new: set[str]) -> list[Hour]:
+def hours_of(events: Table, told: Set[str], new: Set[str]) -> list[Hour]:
     """The hours around some of which events are to be looked at, as lives, and in some as stays."""
     hours = around(told)
     files = events.files_by_hour(around(hours))
