@@ -101,6 +101,8 @@ def test_what_others_overtook_is_lost_unless_somebody_was_handed_it() -> None:
         path(2, "queue", stored, lent, **fast),
         path(3, "queue", stored, hop("dropped", "n1", DAY + 1, reason="nobody"), **fast),
         path(4, "queue", stored, hop("dropped", "n1", DAY + 1, reason="full"), **fast),
+        # Nobody says why it was dropped: it may be that.
+        path(9, "queue", stored, hop("dropped", "n1", DAY + 1), **fast),
         # Had it before it was sent once more; that was not long ago.
         path(5, "queue", stored, lent, died, replayed, **fast),
         path(6, "queue", stored, lent, died, hop("replayed", "n1", RECENTLY), **fast),
@@ -168,8 +170,9 @@ def test_a_message_on_its_way_depends_on_the_nodes_that_do_not_tell() -> None:
         # It came from a node that does not tell of it: one that died, and one that lives.
         path(6, "topic", hop("published", "n1", BEFORE, n=1, came_from="n3")),
         path(7, "topic", hop("published", "n2", SOON, n=1, came_from="n1")),
-        # A node that could not write down everything, and one that nobody heard of.
+        # A node that could not write down everything of an hour, and one that nobody heard of.
         path(8, "topic", to("n5", SOON)),
+        path(13, "topic", to("n5", SOON), hour="2026-03-15T23"),
         path(9, "topic", to("n9", SOON)),
         path(10, "topic", to("n9", NOW - MINUTE)),
         # Who dropped it got it.
@@ -186,6 +189,7 @@ def test_a_message_on_its_way_depends_on_the_nodes_that_do_not_tell() -> None:
         8: ("unknown", "n5 could not write down everything", "n1", SOON),
         9: ("unknown", "n9 never told anything of that time", "n1", SOON),
         12: ("lost", "it did not come to n1", "n2", SOON),
+        13: ("lost", "it did not come to n5", "n1", SOON),
     }
 
 

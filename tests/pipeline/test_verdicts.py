@@ -123,6 +123,8 @@ def test_in_a_queue_it_is_the_wait_that_counts() -> None:
         # A dead letter waits from when it was sent again.
         path(5, "queue", stored, tried, replayed, lent(DAY + HOUR + SECOND)),
         path(6, "queue", stored, tried, replayed, lent(DAY + HOUR + 2 * MINUTE)),
+        # It was late before that, too.
+        path(9, "queue", stored, lent(DAY + 2 * MINUTE), replayed),
         # Not yet due; nobody knows since when.
         path(7, "queue", stored, lent(DAY + HOUR), ready=DAY + HOUR),
         path(8, "queue", lent(DAY + HOUR), ready=None),
@@ -130,6 +132,7 @@ def test_in_a_queue_it_is_the_wait_that_counts() -> None:
         1: ("late", "waited 120000 ms", "n1", DAY + 2 * MINUTE + 999),
         4: ("late", "waited 120000 ms", "n1", DAY + 2 * MINUTE),
         6: ("late", "waited 120000 ms", "n1", DAY + HOUR + 2 * MINUTE),
+        9: ("late", "waited 120000 ms", "n1", DAY + 2 * MINUTE),
     }
 
 
