@@ -92,16 +92,15 @@ def test_runs_over_files_in_no_order_that_are_interrupted_make_the_same_tables(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """One as a stream, one that is interrupted between tables and within one; hours are split into
-    many pieces, in the second run into others than in the first."""
-    monkeypatch.setattr(work, "ROWS_PER_TASK", 150)
+    """One as a stream, one that is interrupted between tables and within one; in the second, hours
+    are split into pieces."""
     events, mine = tmp_path / "events", tmp_path / "tables"
     first, second = pieces(day, seed=1)
     save(first, events, tag="0")
     stream(spark, [events], mine, day.options).wait()
 
     save(second, events, tag="1")
-    monkeypatch.setattr(work, "ROWS_PER_TASK", 250)
+    monkeypatch.setattr(work, "ROWS_PER_TASK", 600)
     interruption = Interruption(*STOPS)
     for _stage in STOPS:
         with pytest.raises(Interrupted):

@@ -111,7 +111,8 @@ def test_a_stream_sees_to_it_between_its_batches(spark: SparkSession, tmp_path: 
         world.publish(DAY + n * SECOND, [("n1", 0, 10)])
         save(world.rows[n : n + 2], events, tag=f"{n}")
     did: list[Counts] = []
-    upkeep = Upkeep(tables, every_s=0, readers_h=0)
+    # By a clock that stands still, it takes no time and needs no rest.
+    upkeep = Upkeep(tables, every_s=0, readers_h=0, clock=ManualClock())
     stream(spark, [events], tables, files_per_run=1, done=did.append, upkeep=upkeep).wait()
     assert [counts.run for counts in did] == [1, 2]
     assert {place.name for place in (tables / "paths").glob("run=*")} == {"run=2"}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
@@ -212,11 +213,19 @@ def read(
         empty = schema.empty_table()
         return empty.select(list(columns)) if columns is not None else empty
     wanted = list(columns) if columns is not None else schema.names
-    return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters)
+    files = _filesystem(root)
+    return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters, filesystem=files)
 
 
 def batches(tables: Path, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same of a table that may be large, a little at a time."""
     root = tables / name
     if DeltaTable.is_deltatable(str(root)):
-        yield from DeltaTable(root).to_pyarrow_dataset().to_batches(columns=list(columns))
+        dataset = DeltaTable(root).to_pyarrow_dataset(filesystem=_filesystem(root))
+        yield from dataset.to_batches(columns=list(columns))
+
+
+def _filesystem(root: Path) -> pa.fs.FileSystem:
+    """Arrow's own. Delta's is Python's, too, and a thread of Arrow that still reads by it when the
+    process ends takes all of it down."""
+    return pa.fs.SubTreeFileSystem(str(root.resolve()), pa.fs.LocalFileSystem())
