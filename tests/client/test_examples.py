@@ -84,5 +84,6 @@ def test_an_example_with_a_durable_queue_does_what_it_says(run, tmp_path, name, 
 
 
 def test_no_example_is_forgotten():
-    elsewhere = {"cluster.py"}  # tests/cli/test_cluster.py
+    # tests/cli/test_cluster.py, tests/cli/test_pipeline_demo.py
+    elsewhere = {"cluster.py", "demo.py", "demo_traffic.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | set(DURABLE) | elsewhere
