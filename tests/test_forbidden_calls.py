@@ -85,11 +85,19 @@ OWNERS = {
     "chappe/log/fs.py": {"os.open"},
     # Waits, in a process of its own, for others that copy the same journal.
     "chappe/log/parquet/lock.py": {"os.open"},
-    # Asks the machine for its Java, and whether a Spark answers, before one is started; stops one
-    # from another thread than the one that is in the midst of talking to it.
-    "chappe/pipeline/session.py": {"subprocess.", "socket.", "threading."},
+    # Asks the machine for its Java, and reads what one says that was started, in another thread.
+    "chappe/pipeline/java.py": {"subprocess.", "threading.", "open"},
+    # Which options the tables beside them were made with.
+    "chappe/pipeline/options.py": {"read_bytes"},
+    # Files that are not whole yet have names that are nobody else's.
+    "chappe/pipeline/parts.py": {"uuid.uuid4"},
+    # Asks whether a Spark answers; stops one from another thread than the one that is in the midst
+    # of talking to it.
+    "chappe/pipeline/session.py": {"socket.", "threading."},
+    # Hears of batches in a thread of Spark's.
+    "chappe/pipeline/stream.py": {"threading."},
     # Holds a lock that goes with its process, by a name that is nobody else's.
-    "chappe/pipeline/tether.py": {"os.open", "uuid.uuid4"},
+    "chappe/pipeline/tether.py": {"os.open", "uuid.uuid4", "write_text", "read_bytes"},
 }
 # The layers above the core: they wire the real machine to it.
 OUTSIDE = ("chappe/node/", "chappe/cli/")
