@@ -191,6 +191,21 @@ async def test_who_hangs_up_is_a_member_no_more_at_once(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_who_asks_on_a_line_that_was_just_cut_gets_an_answer_on_the_next(
+    keeper: KeeperProcess,
+) -> None:
+    line = Line(keeper.path)
+    await line.ask("ledger.begin")
+    assert line._writer is not None
+    line._writer.transport.abort()
+    # Now it is cut; whoever reads from it hears of that in the loop's next turn.
+    await asyncio.sleep(0)
+    line.tell("ledger.begin")
+    assert await line.ask("ledger.begin", again=True)
+    await line.close()
+
+
+@on_loop
 async def test_a_replaced_keeper_is_joined_again_and_nobody_was_seen_to_leave(
     keeper: KeeperProcess,
 ) -> None:
