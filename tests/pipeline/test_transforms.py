@@ -7,15 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 
-from chappe.pipeline import queues, silver
+from chappe.pipeline import queues
 from chappe.pipeline.options import Options
 from chappe.pipeline.paths import paths_of
 from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
 from chappe.pipeline.sums import FLOWS, Sums
 from tests.pipeline import tales
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = Options()
@@ -26,12 +25,6 @@ def table(spark: SparkSession, name: str, *rows: dict[str, Any]) -> DataFrame:
     """A table with these rows; what they do not have is null."""
     schema = TABLES[name]
     return spark.createDataFrame([tuple(row.get(n) for n in schema.names) for row in rows], schema)
-
-
-def events(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    """Events of nobody, with their hour."""
-    raw = spark.createDataFrame([tuple(row.get(n) for n in EVENT.names) for row in rows], EVENT)
-    return silver.checked(raw).withColumn("shift", fn.lit(0).cast("long"))
 
 
 def rows(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
