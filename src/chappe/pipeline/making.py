@@ -17,7 +17,7 @@ from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, opened
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, batches, read
-from chappe.pipeline.told import sources
+from chappe.pipeline.told import looked_at, sources
 from chappe.pipeline.touched import touched
 from chappe.pipeline.work import Work
 
@@ -80,7 +80,7 @@ class Making:
             "audit": self._audit,
         }
         self._packs = self._work.packs()
-        self._hours = touched(self._packs, self._tables["paths"])
+        self._hours = touched(self._packs, self._tables["paths"], self._tables["events"])
 
     @property
     def hours(self) -> Set[str]:
@@ -156,7 +156,7 @@ class Making:
 
     def _sources(self) -> dict[str, pa.Table]:
         """Of each hour that links are made of anew: which files of events tell of it."""
-        files = self._tables["events"].files_by_hour(around(self._hours.links))
+        files = self._tables["events"].files_by_hour(looked_at(self._hours.links))
         flowing = self.hours
         return {hour: sources(hour, files, queues=hour in flowing) for hour in self._hours.links}
 
