@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from chappe.pipeline.report.span import Span
+from chappe.pipeline.report.tally import Tally
 from chappe.pipeline.sketch import time_of
 
-# Rows of the table that are taken apart at a time; each has up to a few hundred buckets.
-_PIECE: Final = 8192
+# What of the table is looked at.
+COLUMNS: Final = ("family", "hop", "role", "window", "buckets")
+_KEYS: Final = ["family", "hop", "role", "step"]
+_TIMES: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in _KEYS[:-1]),
+        *(("step", pa.int64()), ("bucket", pa.int32()), ("count", pa.int64())),
+    ]
+)
 
 
 class Sketch(NamedTuple):
@@ -45,21 +53,16 @@ class Sketch(NamedTuple):
         return xs, ys
 
 
-def flattened(latency: pa.Table, span: Span) -> pa.Table:
+def flattened(latency: Iterable[pa.Table], span: Span) -> pa.Table:
     """All times as rows of `family`, `hop`, `role`, `step`, `bucket` and `count`.
 
     Made piece by piece, so that it takes as much memory as steps and buckets do, and not as all
     minutes of a year.
     """
-    keys = ["family", "hop", "role", "step"]
-    whole = span.stepped(latency).select([*keys, "buckets"])
-    summed = pa.schema(
-        [*(whole.schema.field(key) for key in keys), ("bucket", pa.int32()), ("count", pa.int64())]
-    ).empty_table()
-    for batch in whole.to_batches(max_chunksize=_PIECE):
-        rows = _exploded(pa.Table.from_batches([batch]), keys)
-        summed = _summed(pa.concat_tables([summed, _summed(rows, keys)]), keys)
-    return summed
+    tally = Tally([*_KEYS, "bucket"], {"count": "sum"})
+    for part in latency:
+        tally.add(_exploded(span.stepped(part), _KEYS))
+    return tally.table(_TIMES)
 
 
 def sketches(times: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], Sketch]:
