@@ -309,3 +309,11 @@ def test_a_run_goes_on_from_what_others_made(tmp_path: Path):
     ]
     runs.run(("d", 961, 1, 0))
     assert runs.online() == [*later, ("d", 900, 2), ("d", 961, 3)]
+
+
+def test_who_was_cut_off_in_the_first_minute_that_is_made_anew_stays_so(tmp_path: Path):
+    runs = Runs(tmp_path)
+    runs.run(("a", 0, 5, 0), dead=60)
+    # The hour before is made anew, too, and nobody else was cut off than before.
+    runs.run(("a", 125, 1, 1), dead=60)
+    assert runs.online() == [("a", 0, 5), ("a", 60, 0), ("a", 125, 0)]
