@@ -36,6 +36,7 @@ def told(rows: list[Row], begin: int = DAY) -> Told:
         pa.Table.from_pylist([row for row in before if row["kind"] in CHANGES], SCHEMA),
         last,
         SCHEMA.empty_table(),
+        arrow_schema(TABLES["flows"]).empty_table(),
     )
 
 
@@ -135,7 +136,7 @@ def seconds_down(folder: Path, rows: list[Row], hours: int) -> list[int]:
         pq.write_table(pa.Table.from_pylist(mine, SCHEMA), *files[name])
     found = []
     for begin in range(DAY, DAY + hours * HOUR, HOUR):
-        read = told_of(sources(hour(begin), files, queues=False))
+        read = told_of(sources(hour(begin), files))
         found.append(sum(links(begin, read)["down_us"].to_pylist()) // SECOND)
     return found
 

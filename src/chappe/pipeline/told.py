@@ -14,18 +14,20 @@ import pyarrow.compute as pc
 
 from chappe.pipeline.hours import HOUR_US, hour_name, hour_us, hours_after
 from chappe.pipeline.reading import columns_of, rows_of
+from chappe.pipeline.schema import TABLES, arrow_schema
 
 UP: Final = "link_up"
 DOWN: Final = "link_down"
 BEAT: Final = "link"
 _OF_LINKS = ("kind", "node", "boot", "serial", "at", "peer", "round_trip", "ahead")
 _OF_QUEUES = ("kind", "app", "message", "target", "at", "n")
+_OF_FLOWS = arrow_schema(TABLES["flows"]).remove(0)
 _THROWN = ("removed", "purged")
 # For so long after a link went down it is told to be down; then its peer is taken for gone. What
 # tells of that hour by hour is read again for each that follows, so there is an end to it.
 DOWN_HOURS: Final = 24
 # What a file is read for.
-_CHANGES, _LAST, _LINKS, _QUEUES = "changes", "last", "links", "queues"
+_CHANGES, _LAST, _LINKS, _QUEUES, _FLOWS = "changes", "last", "links", "queues", "flows"
 _SOURCES = pa.schema([("use", pa.string()), ("file", pa.string())])
 
 
@@ -40,6 +42,8 @@ class Told(NamedTuple):
     last: Mapping[str, int]
     # Where many messages were taken out of queues at once, if that is asked for.
     thrown: pa.Table
+    # The flows that there were of it.
+    flows: pa.Table
 
 
 def looked_at(hours: Iterable[str]) -> set[str]:
@@ -48,8 +52,11 @@ def looked_at(hours: Iterable[str]) -> set[str]:
     return {hour_name(hour_us(hour) + n * HOUR_US) for hour in hours for n in spread}
 
 
-def sources(hour: str, files: Mapping[str, Sequence[str]], *, queues: bool) -> pa.Table:
-    """Which of the files of `events`, by their hour, tell of an hour."""
+def sources(
+    hour: str, files: Mapping[str, Sequence[str]], flows: Sequence[str] | None = None
+) -> pa.Table:
+    """Which of the files of `events`, by their hour, tell of an hour; and of `flows`, if those are
+    made anew."""
     own = files.get(hour, ())
     near = hours_after([hour], 1)
     rows = []
@@ -57,7 +64,9 @@ def sources(hour: str, files: Mapping[str, Sequence[str]], *, queues: bool) -> p
         rows += [(_CHANGES, file) for file in files[other] if other <= hour]
         rows += [(_LAST, file) for file in files[other] if other in near]
     rows += [(_LINKS, file) for file in own]
-    rows += [(_QUEUES, file) for file in own if queues]
+    if flows is not None:
+        rows += [(_QUEUES, file) for file in own]
+        rows += [(_FLOWS, file) for file in flows]
     return pa.Table.from_pylist([{"use": use, "file": file} for use, file in rows], _SOURCES)
 
 
@@ -74,6 +83,7 @@ def told(sources: pa.Table) -> Told:
         changes,
         _last(files(_LAST)) if _any_down(changes) else {},
         rows_of(files(_QUEUES), _OF_QUEUES, _THROWN),
+        pa.concat_tables([_OF_FLOWS.empty_table(), *columns_of(files(_FLOWS), _OF_FLOWS.names)]),
     )
 
 
