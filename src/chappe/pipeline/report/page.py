@@ -18,7 +18,7 @@ from plotly.offline import get_plotlyjs
 from chappe.pipeline.report import audit, delivery, latency, links, queues, sessions, ways
 from chappe.pipeline.report.chart import Drawing, Section, shares, told_ms
 from chappe.pipeline.report.gold import SHAPES, Gold, Period
-from chappe.pipeline.report.sketches import COLUMNS, Sketch, flattened, sketches
+from chappe.pipeline.report.sketches import COLUMNS, NOTHING, flattened, sketches
 from chappe.pipeline.report.span import Span
 from chappe.pipeline.report.tally import Tally
 from chappe.pipeline.report.theme import SCRIPT, STYLE
@@ -185,7 +185,7 @@ def _tiles(shown: _Shown) -> Iterator[tuple[str, str, str]]:
     # Never rounded up: 100 % is all of them.
     told = "none" if share is None else f"{floor(share * 1000) / 1000:g} %"
     yield told, "arrived in time", _looks(share)
-    delivery_of = sketches(shown.times, ["hop"]).get(("delivery",), Sketch([], []))
+    delivery_of = sketches(shown.times, ["hop"]).get(("delivery",), NOTHING)
     for words, at in (("median delivery", 0.5), ("99 of 100 within", 0.99)):
         yield told_ms(delivery_of.percentile_ms(at)), words, ""
     for verdict, count in shown.audit.counts.items():
