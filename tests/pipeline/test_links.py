@@ -127,6 +127,21 @@ def test_a_link_that_is_down_over_the_hour_is_down_in_both():
     }
 
 
+def test_a_minute_in_which_a_link_was_up_again_has_no_row():
+    rows = [change("link_down", DAY + SECOND), *alive(DAY + HOUR)]
+    back = change("link_up", DAY + 2 * MINUTE, serial=2)
+    made = by_key(links(DAY, told(rows)).to_pylist(), "down_us")
+    assert len(made) == 60
+    # Where it ends with a minute, the next has nothing but that.
+    assert by_key(links(DAY, told([*rows, back])).to_pylist(), "down_us", "ups") == {
+        ("a", "b", DAY): (MINUTE - SECOND, 0),
+        ("a", "b", DAY + MINUTE): (MINUTE, 0),
+        ("a", "b", DAY + 2 * MINUTE): (0, 1),
+    }
+    last = {"node": "a", "kind": "node_alive", "at": DAY + 2 * MINUTE}
+    assert len(links(DAY, told([rows[0], last]))) == 2
+
+
 def seconds_down(folder: Path, rows: list[Row], hours: int) -> list[int]:
     """For how long the link from a to b was down in each hour, by files of events."""
     files = {}
@@ -159,6 +174,16 @@ def test_a_link_is_down_in_all_hours_until_it_is_up(tmp_path: Path):
 def test_a_link_is_down_for_as_long_as_its_node_lives(tmp_path: Path):
     rows = [change("link_down", DAY + 30 * MINUTE), *alive(DAY + 3 * HOUR + 20 * MINUTE)]
     assert seconds_down(tmp_path, rows, 6) == [1800, 3600, 3600, 1200, 0, 0]
+
+
+def test_a_link_of_a_later_life_of_its_node_is_down_by_what_that_tells(tmp_path: Path):
+    rows = [
+        change("link_down", DAY, serial=8),
+        change("link_up", DAY + MINUTE, serial=9),
+        change("link_up", DAY + 2 * MINUTE, boot=2, serial=1),
+        change("link_down", DAY + 40 * MINUTE, boot=2, serial=2),
+    ]
+    assert seconds_down(tmp_path, [*rows, *alive(DAY + 2 * HOUR)], 2) == [60 + 1200, 3600]
 
 
 def test_a_link_to_a_node_that_is_gone_is_not_down_forever(tmp_path: Path):

@@ -125,6 +125,7 @@ def test_in_a_queue_it_is_the_wait_that_counts() -> None:
         # A dead letter waits from when it was sent again.
         path(5, "queue", stored, tried, replayed, lent(DAY + HOUR + SECOND)),
         path(6, "queue", stored, tried, replayed, lent(DAY + HOUR + 2 * MINUTE)),
+        path(10, "queue", stored, tried, replayed, lent(DAY + HOUR)),
         # It was late before that, too.
         path(9, "queue", stored, lent(DAY + 2 * MINUTE), replayed),
         # Not yet due; nobody knows since when.
