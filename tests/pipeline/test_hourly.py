@@ -135,7 +135,7 @@ def test_of_files_only_what_is_asked_for_is_told(files: dict[str, list[str]]):
     found = told(sources(H1, files, ()))
     assert sorted(found.links["kind"].to_pylist()) == ["link"] * 12 + ["link_down", "link_up"]
     assert found.changes["kind"].to_pylist() == ["link_down", "link_down", "link_up"]
-    assert found.last == {"n1": DAY + 2 * HOUR + SECOND, "n2": DAY + HOUR + 50 * SECOND}
+    assert found.last == {"n1": DAY + 2 * HOUR - SECOND, "n2": DAY + HOUR + 50 * SECOND}
     assert found.thrown["n"].to_pylist() == [2]
     # No link went then: when its node told the last does not matter.
     later = hour(DAY + 3 * HOUR)

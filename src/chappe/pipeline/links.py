@@ -24,6 +24,9 @@ from chappe.pipeline.sketch import gathered, percentiles_of
 from chappe.pipeline.told import BEAT, DOWN, UP, Told
 
 _KEYS = ["node", "peer", "window"]
+# A node that lives says so every second. Whoever did in the last seconds of an hour lived to its
+# end: that it tells more in the next may be known to a later run only.
+_ALIVE_US = 10_000_000
 _COUNTS = ("handed", "arrived", "beats", "ups", "downs", "down_us")
 # All but what follows from the others.
 _COLUMNS = arrow_schema(TABLES["links"]).empty_table().drop_columns(["hour", "success"])
@@ -96,17 +99,19 @@ def _medians(owner: Longs, values: pa.Array, owners: int) -> pa.Array:
 
 def _downs(told: Told, begin: int) -> pa.Table:
     """From each end of a link to its next begin, cut into minutes of the hour; the last, to the end
-    of what its node tells."""
+    of what its node tells in it."""
     rows = told.changes
     [node, peer], names = ranks(whole(rows["node"]), whole(rows["peer"]))
     times = [longs(whole(rows[name])) for name in ("at", "boot", "serial")]
     order, _starts = grouped([node, peer, *times])
     node, peer, at = node[order], peer[order], times[0][order]
-    ends = np.array([told.last.get(name, 0) for name in names], np.int64)
+    last = np.array([told.last.get(name, 0) for name in names], np.int64)
+    over = begin + HOUR_US
+    ends = np.where(last >= over - _ALIVE_US, over, last)
     # Whether the next row, after the last the first, is of another link.
     is_last = np.roll(changes(node, peer), -1)
     until = np.where(is_last, ends[node], np.roll(at, -1))
-    first, end = np.maximum(at, begin), np.minimum(until, begin + HOUR_US)
+    first, end = np.maximum(at, begin), np.minimum(until, over)
     spans = np.flatnonzero(equal(whole(rows["kind"]), DOWN)[order] & (first < end))
     minute = first[spans] // MINUTE_US
     count = (end[spans] - 1) // MINUTE_US - minute + 1

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chappe.pipeline.hours import HOUR_US, hour_name, hour_us, hours_after
+from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
 from chappe.pipeline.reading import columns_of, rows_of
 from chappe.pipeline.schema import TABLES, arrow_schema
 
@@ -27,7 +27,7 @@ _THROWN = ("removed", "purged")
 # tells of that hour by hour is read again for each that follows, so there is an end to it.
 DOWN_HOURS: Final = 24
 # What a file is read for.
-_CHANGES, _LAST, _LINKS, _QUEUES, _FLOWS = "changes", "last", "links", "queues", "flows"
+_CHANGES, _LINKS, _QUEUES, _FLOWS = "changes", "links", "queues", "flows"
 _SOURCES = pa.schema([("use", pa.string()), ("file", pa.string())])
 
 
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     links: pa.Table
     # When links came and went, in the hours before it, too.
     changes: pa.Table
-    # When each node told the last of what it tells in it and the next; empty if no link is down.
+    # When each node told the last of what it tells in it; empty if no link is down.
     last: Mapping[str, int]
     # Where many messages were taken out of queues at once, if that is asked for.
     thrown: pa.Table
@@ -47,9 +47,10 @@ class Told(NamedTuple):
 
 
 def looked_at(hours: Iterable[str]) -> set[str]:
-    """The hours whose events tell of these."""
-    spread = range(-DOWN_HOURS, 2)
-    return {hour_name(hour_us(hour) + n * HOUR_US) for hour in hours for n in spread}
+    """The hours whose events tell of these: they, and as many before as a link may be down. None
+    that come after, as those may be taken by a later run."""
+    back = range(DOWN_HOURS + 1)
+    return {hour_name(hour_us(hour) - n * HOUR_US) for hour in hours for n in back}
 
 
 def sources(
@@ -58,11 +59,8 @@ def sources(
     """Which of the files of `events`, by their hour, tell of an hour; and of `flows`, if those are
     made anew."""
     own = files.get(hour, ())
-    near = hours_after([hour], 1)
-    rows = []
-    for other in sorted(looked_at([hour]) & files.keys()):
-        rows += [(_CHANGES, file) for file in files[other] if other <= hour]
-        rows += [(_LAST, file) for file in files[other] if other in near]
+    before = sorted(looked_at([hour]) & files.keys())
+    rows = [(_CHANGES, file) for other in before for file in files[other]]
     rows += [(_LINKS, file) for file in own]
     if flows is not None:
         rows += [(_QUEUES, file) for file in own]
@@ -81,7 +79,7 @@ def told(sources: pa.Table) -> Told:
     return Told(
         rows_of(files(_LINKS), _OF_LINKS, (BEAT, UP, DOWN)),
         changes,
-        _last(files(_LAST)) if _any_down(changes) else {},
+        _last(files(_LINKS)) if _any_down(changes) else {},
         rows_of(files(_QUEUES), _OF_QUEUES, _THROWN),
         pa.concat_tables([_OF_FLOWS.empty_table(), *columns_of(files(_FLOWS), _OF_FLOWS.names)]),
     )
