@@ -19,7 +19,8 @@ from chappe.pipeline.schema import TABLES, arrow_schema
 UP: Final = "link_up"
 DOWN: Final = "link_down"
 BEAT: Final = "link"
-_OF_LINKS = ("kind", "node", "boot", "serial", "at", "peer", "round_trip", "ahead")
+_OF_CHANGES = ("kind", "node", "boot", "serial", "at", "peer")
+_OF_LINKS = (*_OF_CHANGES, "round_trip", "ahead")
 _OF_QUEUES = ("kind", "app", "message", "target", "at", "n")
 _OF_FLOWS = arrow_schema(TABLES["flows"]).remove(0)
 _THROWN = ("removed", "purged")
@@ -75,7 +76,7 @@ def told(sources: pa.Table) -> Told:
         found: list[str] = sources.filter(pc.equal(sources["use"], use))["file"].to_pylist()
         return found
 
-    changes = rows_of(files(_CHANGES), _OF_LINKS, (UP, DOWN))
+    changes = rows_of(files(_CHANGES), _OF_CHANGES, (UP, DOWN))
     return Told(
         rows_of(files(_LINKS), _OF_LINKS, (BEAT, UP, DOWN)),
         changes,
