@@ -83,7 +83,7 @@ def test_hours_one_after_another_are_what_is_counted_row_by_row(rows: list[dict]
 
 
 def test_rows_since_a_time_go_on_from_the_hour_before(tmp_path: Path):
-    about = {"app": "a", "queue": "queue/q", "stored": 1}
+    about = {"app": "a", "queue": "queue/q", "stored": 1, "frontier": None}
     first = [
         {**about, "window": DAY, "change": 3, "frontier": DAY + 5},
         {**about, "queue": "queue/r", "window": DAY, "change": 1},
