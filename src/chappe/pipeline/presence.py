@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 
 from chappe.pipeline import lives, sessions
 from chappe.pipeline.clocks import Clocks
-from chappe.pipeline.hours import around
+from chappe.pipeline.hours import HOUR_US, around, hour_us
 from chappe.pipeline.options import Options
-from chappe.pipeline.parts import write_part, write_whole
+from chappe.pipeline.parts import Attempt, write_part, write_whole
 from chappe.pipeline.reading import rows_of
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.table import Table
@@ -51,25 +51,19 @@ def hours_of(events: Table, told: Set[str], new: Set[str]) -> list[Hour]:
 
 
 def look_through(
-    hours: DataFrame, tables: Path, run: int, turnover: Path, clocks: Clocks, options: Options
+    hours: DataFrame, attempt: Attempt, turnover: Path, clocks: Clocks, options: Options
 ) -> DataFrame:
     """Write lives and stays of hours, and what `turnover` is to have of them."""
     look = functools.partial(
-        _look_through,
-        tables=str(tables),
-        run=run,
-        turnover=str(turnover),
-        clocks=clocks,
-        options=options,
+        _look_through, attempt=attempt, turnover=turnover, clocks=clocks, options=options
     )
     return hours.mapInArrow(look, PACK)
 
 
 def _look_through(
     batches: Iterable[pa.RecordBatch],
-    tables: str,
-    run: int,
-    turnover: str,
+    attempt: Attempt,
+    turnover: Path,
     clocks: Clocks,
     options: Options,
 ) -> Iterator[pa.RecordBatch]:
@@ -77,10 +71,18 @@ def _look_through(
         own = rows_of(one.files, _COLUMNS, (*lives.KINDS, *sessions.KINDS))
         if one.lives:
             told = lives.told(own, one.hour, clocks)
-            write_part(Path(tables), "lives", run, one.hour, 0, told)
+            write_part(attempt, "lives", one.hour, 0, told)
         if one.stays:
-            write_part(Path(tables), "stays", run, one.hour, 0, sessions.stays(own))
-        every = pa.concat_tables([own, rows_of(one.near, _COLUMNS, sessions.KINDS)])
+            write_part(attempt, "stays", one.hour, 0, sessions.stays(own))
+        near = rows_of(one.near, _COLUMNS, sessions.KINDS, _times(one.hour, clocks, options))
+        every = pa.concat_tables([own, near])
         moved = sessions.turnover(every, one.hour, clocks, options)
-        write_whole(moved, Path(turnover, f"{one.hour}.parquet"))
+        write_whole(moved, turnover / f"{one.hour}.parquet")
     yield from ()
+
+
+def _times(hour: str, clocks: Clocks, options: Options) -> tuple[int, int]:
+    """From when until when nodes told of sessions that matter in an hour: what clocks move into it,
+    and who went so shortly before that whoever comes in it may be back."""
+    begin, most = hour_us(hour), clocks.most()
+    return begin - options.reconnect_ms * 1000 - most, begin + HOUR_US + most

@@ -57,10 +57,18 @@ def columns_of(files: Iterable[str], names: Sequence[str]) -> Iterator[pa.Table]
         yield from _tables(file, names)
 
 
-def rows_of(files: Sequence[str], names: Sequence[str], kinds: Sequence[str]) -> pa.Table:
-    """Columns of the rows of some kinds, of files of `events`: they are in the order of kinds, so
-    most of what is of others is not even read."""
-    wanted = [("kind", "in", kinds)]
+def rows_of(
+    files: Sequence[str],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    times: tuple[int, int] | None = None,
+) -> pa.Table:
+    """Columns of the rows of some kinds, of files of `events`, and if they are given, from one time
+    to another: rows are in the order of kinds and times, so most of what is of others is not even
+    read."""
+    wanted: list[tuple[str, str, Any]] = [("kind", "in", kinds)]
+    if times is not None:
+        wanted += [("at", ">=", times[0]), ("at", "<", times[1])]
     parts = [_SCHEMA.empty_table().select(names)]
     for file in files:
         rows = pq.read_table(
