@@ -25,6 +25,7 @@ from chappe.pipeline.bronze import Plan
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.hourly import find_offsets, put_together, write_events
 from chappe.pipeline.hours import HOUR_US, hour_name
+from chappe.pipeline.minutes import write_minutes
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import Attempt
@@ -83,15 +84,23 @@ class Work:
         are new, and of those that files of paths had before."""
         return self._packs("sums", lambda attempt: self._gather(attempt, before, hours, clocks()))
 
-    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> Attempt:
+    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> Packs:
         """Write all tables that are sums of an hour's paths, and of what nodes told of the hour
-        besides, as sources say by hour."""
+        besides, as sources say by hour; packs of what changed."""
 
         def make(attempt: Attempt) -> DataFrame:
             told = sources()
             return put_together(sums, told, attempt, _tasks(len(told)))
 
-        return self._packs("hours", make).attempt
+        return self._packs("hours", make)
+
+    def minutes(self, flows: Sequence[str], since_us: int) -> dict[str, list[str]]:
+        """Files of what happened in queues since a time, by hour, of files of flows."""
+
+        def make(_attempt: Attempt, place: Path) -> None:
+            write_minutes(self._spark, flows, since_us, place, _tasks(len(flows))).collect()
+
+        return _by_name(self._kept("minutes", make)[1])
 
     def offsets(self, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:
         """Packs of what beats say of clocks, by hour, of files of events."""
@@ -114,13 +123,12 @@ class Work:
         """Files of who comes and goes, by hour; with them, lives and stays are written."""
 
         def make(attempt: Attempt, place: Path) -> None:
-            place.mkdir(parents=True)
             some = hours()
             spread = self._spark.createDataFrame(some, HOURS).repartition(_tasks(len(some)))
             look_through(spread, attempt, place, clocks(), self._options).collect()
 
         attempt, place = self._kept("turnover", make)
-        return attempt, {file.stem: [str(file)] for file in place.glob("*.parquet")}
+        return attempt, _by_name(place)
 
     def finish(self) -> None:
         """Throw all of it away."""
@@ -140,6 +148,7 @@ class Work:
         note = self._folder / f"{name}.done"
         if not note.exists():
             attempt = Attempt.begin(self._tables, self._plan.run)
+            self._folder.mkdir(parents=True, exist_ok=True)
             make(attempt, self._folder / f"{name}-{attempt.token}")
             aside = self._folder / f".{name}-{attempt.token}"
             aside.write_text(attempt.token)
@@ -177,6 +186,11 @@ class Work:
             packs = packs.unionByName(read_paths(self._spark, before, self._pieces))
         tasks = _tasks(hours * self._pieces)
         return paths.gather(packs, attempt, clocks, self._options, tasks)
+
+
+def _by_name(place: Path) -> dict[str, list[str]]:
+    """A folder's files, by the hours that they are called after."""
+    return {file.stem: [str(file)] for file in place.glob("*.parquet")}
 
 
 def _pieces(rows: int) -> int:
