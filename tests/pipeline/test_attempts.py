@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from chappe.pipeline import paths, work
+from chappe.pipeline import paths, presence, work
 from chappe.pipeline.job import run
 from chappe.pipeline.keeping import compact
 from chappe.pipeline.parts import Attempt, write_part
@@ -112,7 +112,7 @@ def _failing(table: Table, *args: Any) -> int:
 
 
 def told() -> list[Row]:
-    """An hour of two nodes: messages through both, beats, somebody who comes and goes."""
+    """An hour of two nodes: messages through both, beats, two who come, go and come back."""
     world = World(Node("n1"), Node("n2"))
     for name in world.nodes:
         world.start(name, DAY)
@@ -121,9 +121,9 @@ def told() -> list[Row]:
     for n in range(MESSAGES):
         at = DAY + n * MINUTE + MINUTE
         world.publish(at, [("n1", 0, 100), ("n2", 700, 200)])
-        who = {"app": "a", "edge": "ws", "target": f"user/{n % 3}"}
+        who = {"app": "a", "edge": "ws", "target": f"user/{n % 2}"}
         world.tell("n2", at, "session_opened", **who)
-        world.tell("n2", at + 30 * SECOND, "session_closed", came=at, **who)
+        world.tell("n2", at + 90 * SECOND, "session_closed", came=at, **who)
     return world.rows
 
 
@@ -135,6 +135,7 @@ def test_a_step_that_a_server_still_does_for_a_client_that_was_killed_changes_no
     """The next run does the same step while the server's tasks are held, and is killed before its
     commit; when the server has done its own, a third run finishes it. All in several pieces."""
     monkeypatch.setattr(work, "ROWS_PER_TASK", 50)
+    monkeypatch.setattr(presence, "ROWS_PER_PIECE", 50)
     rows, events, tables = told(), tmp_path / "events", tmp_path / "tables"
     save(rows, events)
     server = Server(tmp_path)
@@ -155,7 +156,11 @@ def test_a_step_that_a_server_still_does_for_a_client_that_was_killed_changes_no
 
     assert [len(row["hops"]) for row in read(tables, "paths").to_pylist()] == [2] * MESSAGES
     assert sum(read(tables, "delivery")["messages"].to_pylist()) == MESSAGES
-    assert sum(read(tables, "sessions")["opened"].to_pylist()) == MESSAGES
+    sessions = read(tables, "sessions")
+    assert sum(sessions["opened"].to_pylist()) == MESSAGES
+    assert sum(sessions["reconnects"].to_pylist()) == MESSAGES - 2
+    assert sum(read(tables, "stays")["closed"].to_pylist()) == MESSAGES
+    assert sorted(read(tables, "lives")["node"].to_pylist()) == ["n1", "n2"]
     serials = [(row["node"], row["serial"]) for row in rows if "message" not in row]
     found = read(tables, "events", ["node", "serial"]).to_pylist()
     assert sorted((row["node"], row["serial"]) for row in found) == sorted(serials)

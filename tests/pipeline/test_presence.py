@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,10 @@ H0 = hour(DAY)
 TIMES = st.one_of(
     st.integers(-90, 90), st.integers(3600 - 90, 3600 + 90), st.integers(-3600, 7199)
 ).map(lambda s: DAY + s * SECOND)
-VISITS = st.lists(st.tuples(st.sampled_from(["n1", "n2"]), TIMES, st.booleans()), max_size=30)
+USERS = st.sampled_from(["user/u", "user/v", None])
+VISITS = st.lists(
+    st.tuples(st.sampled_from(["n1", "n2"]), TIMES, st.booleans(), USERS), max_size=30
+)
 
 
 def saved(tables: Path, rows: pa.Table) -> Table:
@@ -39,25 +43,31 @@ def saved(tables: Path, rows: pa.Table) -> Table:
     return table
 
 
-@given(VISITS, st.integers(-60, 60))
-def test_an_hour_is_as_if_all_of_the_hours_around_it_were_read(visits, ahead_s):
+@given(VISITS, st.integers(-60, 60), st.integers(1, 3))
+def test_an_hour_is_as_if_all_of_the_hours_around_it_were_read_at_once(visits, ahead_s, pieces):
     ahead = ahead_s * SECOND
     world = World(Node("n1"), Node("n2", ahead))
     for name in world.nodes:
         world.start(name, DAY - 2 * HOUR)
-    for node, at, opened in visits:
-        kind = "session_opened" if opened else "session_closed"
-        world.tell(node, at, kind, app="a", edge="tcp", target="user/u")
+    for node, at, opened, who in visits:
+        about = {"app": "a", "edge": "tcp", "target": who}
+        if opened:
+            world.tell(node, at, "session_opened", **about)
+        else:
+            world.tell(node, at, "session_closed", **about, came=at - 9 * SECOND)
     rows = pa.Table.from_pylist(world.rows, arrow_schema(EVENT))
     right = clocks({("n2", DAY + n * MINUTE): -ahead for n in range(-130, 130)})
     with TemporaryDirectory() as folder:
         table, turnover = saved(Path(folder), rows), Path(folder, "turnover")
         [one] = [found for found in presence.hours_of(table, {H0}, {H0}) if found.hour == H0]
-        asked = pa.RecordBatch.from_pylist([one._asdict()])
+        every = [one._replace(piece=piece, pieces=pieces) for piece in range(pieces)]
+        asked = pa.RecordBatch.from_pylist([piece._asdict() for piece in every])
         attempt = Attempt.begin(Path(folder), 2)
         list(presence._look_through([asked], attempt, turnover, right, OPTIONS))
+        presence.put_pieces_together(every, turnover)
         found = pq.read_table(turnover / f"{H0}.parquet")
-    assert found.to_pylist() == sessions.turnover(rows, H0, right, OPTIONS).to_pylist()
+    whole = sessions.turnover(sessions.moves(rows, H0, right, OPTIONS))
+    assert found.to_pylist() == whole.to_pylist()
 
 
 def test_of_hours_around_only_the_times_that_may_matter_are_read(tmp_path: Path):
@@ -73,3 +83,17 @@ def test_of_hours_around_only_the_times_that_may_matter_are_read(tmp_path: Path)
     rows = rows_of(table.files(), ["target"], sessions.KINDS, times)
     assert rows["target"].to_pylist() == ["user/59"]
     assert clocks({}).most() == 0
+
+
+def test_an_hour_with_many_events_is_looked_at_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    world = World(Node("n1"))
+    world.start("n1", DAY)
+    world.live("n1", DAY, DAY + 2 * HOUR, every=MINUTE)
+    table = saved(tmp_path, pa.Table.from_pylist(world.rows[:-30], arrow_schema(EVENT)))
+    monkeypatch.setattr(presence, "ROWS_PER_PIECE", 30)
+    later = hour(DAY + HOUR)
+    found = presence.hours_of(table, {H0, later}, {H0})
+    assert [one[3:] for one in found if one.hour == H0] == [(True, True, 0, 2), (False, True, 1, 2)]
+    assert [one[3:] for one in found if one.hour == later] == [(True, False, 0, 1)]

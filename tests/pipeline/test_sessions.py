@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.pipeline import presence, sessions
+from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.lives import Life
 from chappe.pipeline.online import of_hour, write_sessions
 from chappe.pipeline.options import Options
@@ -41,6 +42,10 @@ def world(*nodes: Node) -> World:
     return made
 
 
+def turnover(rows: pa.Table, name: str, right: Clocks) -> pa.Table:
+    return sessions.turnover(sessions.moves(rows, name, right, OPTIONS))
+
+
 def moved(rows: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in MOVED) for row in rows.to_pylist()]
 
@@ -52,7 +57,7 @@ def test_who_comes_back_soon_is_a_reconnect_wherever_it_was():
     here.tell("n2", DAY + MINUTE + SECOND, "session_opened", **WHO)
     here.tell("n2", DAY + 2 * MINUTE, "session_closed", **WHO, came=DAY + MINUTE + SECOND)
     here.tell("n2", DAY + 4 * MINUTE, "session_opened", **WHO)
-    made = sessions.turnover(events(here.rows), H0, clocks({}), OPTIONS)
+    made = turnover(events(here.rows), H0, clocks({}))
     assert moved(made) == [
         (DAY, 1, 0, 0),
         (DAY + MINUTE, 1, 1, 1),
@@ -68,7 +73,7 @@ def test_an_end_that_is_told_to_be_before_its_begin_has_lasted_for_no_time():
     here = world(Node("n1"))
     here.tell("n1", DAY, "session_closed", **WHO, came=DAY + SECOND)
     here.tell("n1", DAY, "session_closed", **WHO)
-    [row] = sessions.turnover(events(here.rows), H0, clocks({}), OPTIONS).to_pylist()
+    [row] = turnover(events(here.rows), H0, clocks({})).to_pylist()
     assert (row["closed"], row["duration_p50"]) == (2, None)
 
 
@@ -97,6 +102,7 @@ def test_hours_are_looked_through_with_those_around_them(tmp_path: Path):
     rows = pa.RecordBatch.from_pylist([one._asdict() for one in asked])
     turnover, attempt = tmp_path / "turnover", Attempt.begin(tmp_path, 2)
     assert not [*presence._look_through([rows], attempt, turnover, right, OPTIONS)]
+    presence.put_pieces_together(asked, turnover)
     made = [pq.read_table(file) for file in sorted(turnover.glob("*.parquet"))]
     assert moved(pa.concat_tables(made)) == [
         (DAY - MINUTE, 1, 0, 0),
@@ -140,7 +146,7 @@ def test_who_comes_back_is_found_by_the_clock_of_all(
         for n, (user, node, opens, true) in enumerate(visits)
     ]
     right = clocks({("b", DAY + n * MINUTE): -ahead["b"] for n in range(-1, 22)})
-    made = sessions.turnover(events(rows), H0, right, OPTIONS).to_pylist()
+    made = turnover(events(rows), H0, right).to_pylist()
     found = {row["window"]: Counter({name: row[name] for name in MOVED[1:]}) for row in made}
     truth: dict[int, Counter[str]] = defaultdict(Counter)
     last: dict[int, tuple[bool, int]] = {}

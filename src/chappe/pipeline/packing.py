@@ -88,7 +88,7 @@ def pieces_of(rows: Mapping[str, Any], pieces: int) -> Longs:
     piece = mixed(longs(message, 0)) % pieces
     named = np.flatnonzero(present(label))
     if pieces > 1 and len(named):
-        piece[named] = _hashed(label.take(pa.array(named))) % pieces
+        piece[named] = hashed(label.take(pa.array(named))) % pieces
     return piece
 
 
@@ -99,6 +99,6 @@ def mixed(ids: Longs) -> Longs:
     return (spread >> np.uint64(33)).astype(np.int64)
 
 
-def _hashed(words: pa.Array) -> Longs:
+def hashed(words: pa.Array) -> Longs:
     """A number for each word, the same wherever it is counted."""
     return np.array([zlib.crc32(word.encode()) for word in words.to_pylist()], np.int64)

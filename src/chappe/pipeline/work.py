@@ -29,7 +29,7 @@ from chappe.pipeline.minutes import write_minutes
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import Attempt
-from chappe.pipeline.presence import HOURS, Hour, look_through
+from chappe.pipeline.presence import HOURS, Hour, look_through, put_pieces_together
 from chappe.pipeline.reading import read_events, read_paths, read_rows
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.table import Table
@@ -126,6 +126,7 @@ class Work:
             some = hours()
             spread = self._spark.createDataFrame(some, HOURS).repartition(_tasks(len(some)))
             look_through(spread, attempt, place, clocks(), self._options).collect()
+            put_pieces_together(some, place)
 
         attempt, place = self._kept("turnover", make)
         return attempt, _by_name(place)
