@@ -130,9 +130,13 @@ def is_open(hops: Hops) -> bool:
 
 
 def in_vain(hops: Hops) -> bool:
-    served = {hop["target"] for hop in got(of(hops, "sent"))} - {None}
-    dropped = [hop for hop in of(hops, "dropped") if hop["reason"] != "nobody"]
-    return any(hop["target"] not in served for hop in dropped)
+    """Whether somebody who wanted it was surely not given it."""
+    served = {hop["target"] for hop in of(hops, "sent") if hop["n"] != 0}
+    for hop in of(hops, "dropped"):
+        same = served if hop["target"] is None else served & {hop["target"], None}
+        if hop["reason"] != "nobody" and not same:
+            return True
+    return False
 
 
 def is_repeated(hops: Hops) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.pipeline.links import links
 from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
-from chappe.pipeline.told import Told
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Row
+from chappe.pipeline.told import DOWN_HOURS, Told, sources
+from chappe.pipeline.told import told as told_of
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Row, hour
 
 SCHEMA = arrow_schema(EVENT)
 STEP = 10 * SECOND
@@ -22,16 +25,18 @@ CHANGES = ("link_up", "link_down")
 
 def told(rows: list[Row], begin: int = DAY) -> Told:
     """What of rows tells of the hour that begins then."""
-    near = [row for row in rows if begin - HOUR <= row["at"] < begin + 2 * HOUR]
-    mine = [row for row in near if begin <= row["at"] < begin + HOUR]
+    before = [row for row in rows if row["at"] < begin + HOUR]
+    mine = [row for row in before if begin <= row["at"]]
     last: dict[str, int] = {}
-    for row in near:
-        last[row["node"]] = max(row["at"], last.get(row["node"], 0))
+    for row in rows:
+        if begin <= row["at"] < begin + 2 * HOUR:
+            last[row["node"]] = max(row["at"], last.get(row["node"], 0))
     return Told(
         pa.Table.from_pylist([row for row in mine if row["kind"] in ("link", *CHANGES)], SCHEMA),
-        pa.Table.from_pylist([row for row in near if row["kind"] in CHANGES], SCHEMA),
+        pa.Table.from_pylist([row for row in before if row["kind"] in CHANGES], SCHEMA),
         last,
         SCHEMA.empty_table(),
+        arrow_schema(TABLES["flows"]).empty_table(),
     )
 
 
@@ -120,6 +125,71 @@ def test_a_link_that_is_down_over_the_hour_is_down_in_both():
         ("a", "b", DAY + HOUR): MINUTE,
         ("a", "b", DAY + HOUR + MINUTE): SECOND,
     }
+
+
+def test_a_minute_in_which_a_link_was_up_again_has_no_row():
+    rows = [change("link_down", DAY + SECOND), *alive(DAY + HOUR)]
+    back = change("link_up", DAY + 2 * MINUTE, serial=2)
+    made = by_key(links(DAY, told(rows)).to_pylist(), "down_us")
+    assert len(made) == 60
+    # Where it ends with a minute, the next has nothing but that.
+    assert by_key(links(DAY, told([*rows, back])).to_pylist(), "down_us", "ups") == {
+        ("a", "b", DAY): (MINUTE - SECOND, 0),
+        ("a", "b", DAY + MINUTE): (MINUTE, 0),
+        ("a", "b", DAY + 2 * MINUTE): (0, 1),
+    }
+    last = {"node": "a", "kind": "node_alive", "at": DAY + 2 * MINUTE}
+    assert len(links(DAY, told([rows[0], last]))) == 2
+
+
+def seconds_down(folder: Path, rows: list[Row], hours: int) -> list[int]:
+    """For how long the link from a to b was down in each hour, by files of events."""
+    files = {}
+    for name in {hour(row["at"]) for row in rows}:
+        mine = [row for row in rows if hour(row["at"]) == name]
+        files[name] = [str(folder / f"{name}.parquet")]
+        pq.write_table(pa.Table.from_pylist(mine, SCHEMA), *files[name])
+    found = []
+    for begin in range(DAY, DAY + hours * HOUR, HOUR):
+        read = told_of(sources(hour(begin), files))
+        found.append(sum(links(begin, read)["down_us"].to_pylist()) // SECOND)
+    return found
+
+
+def alive(until: int) -> list[Row]:
+    """Signs of life of a node."""
+    every = range(DAY, until + 1, 10 * MINUTE)
+    return [{"node": "a", "kind": "node_alive", "at": at} for at in every]
+
+
+def test_a_link_is_down_in_all_hours_until_it_is_up(tmp_path: Path):
+    gone = change("link_down", DAY + 30 * MINUTE)
+    back = change("link_up", DAY + 4 * HOUR + 10 * MINUTE, serial=2)
+    # Another link of the same node is up all the time.
+    other = change("link_up", DAY, peer="c")
+    rows = [gone, back, other, *alive(DAY + 6 * HOUR)]
+    assert seconds_down(tmp_path, rows, 6) == [1800, 3600, 3600, 3600, 600, 0]
+
+
+def test_a_link_is_down_for_as_long_as_its_node_lives(tmp_path: Path):
+    rows = [change("link_down", DAY + 30 * MINUTE), *alive(DAY + 3 * HOUR + 20 * MINUTE)]
+    assert seconds_down(tmp_path, rows, 6) == [1800, 3600, 3600, 1200, 0, 0]
+
+
+def test_a_link_of_a_later_life_of_its_node_is_down_by_what_that_tells(tmp_path: Path):
+    rows = [
+        change("link_down", DAY, serial=8),
+        change("link_up", DAY + MINUTE, serial=9),
+        change("link_up", DAY + 2 * MINUTE, boot=2, serial=1),
+        change("link_down", DAY + 40 * MINUTE, boot=2, serial=2),
+    ]
+    assert seconds_down(tmp_path, [*rows, *alive(DAY + 2 * HOUR)], 2) == [60 + 1200, 3600]
+
+
+def test_a_link_to_a_node_that_is_gone_is_not_down_forever(tmp_path: Path):
+    rows = [change("link_down", DAY + 30 * MINUTE), *alive(DAY + 30 * HOUR)]
+    down_hours = [1800, *[3600] * DOWN_HOURS]
+    assert seconds_down(tmp_path, rows, DOWN_HOURS + 3) == [*down_hours, 0, 0]
 
 
 def test_what_happens_at_once_is_in_the_order_in_which_it_was_told():

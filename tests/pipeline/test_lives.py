@@ -72,6 +72,23 @@ def test_a_life_is_what_it_told_in_all_hours_together():
     assert died(None, life("n2", None), *rows) == (set(), DAY + HOUR)
 
 
+def test_a_node_is_silent_for_longer_than_it_may_be_or_not() -> None:
+    now, grace = DAY + HOUR, OPTIONS.grace_ms * 1000
+    assert died(None, life("here", now), life("mute", now - grace)) == (set(), now)
+    assert died(None, life("here", now), life("mute", now - grace - 1)) == ({"mute"}, now)
+
+
+def test_a_time_may_be_as_much_later_than_files_were_written() -> None:
+    now, grace = DAY + HOUR, OPTIONS.grace_ms * 1000
+    believed, not_any_more = now + grace, now + grace + 1
+    assert died(now, life("n1", believed)) == (set(), believed)
+    assert died(now, life("n1", believed, boot=DAY + YEARS)) == (set(), believed)
+    assert died(now, life("n1", not_any_more)) == (set(), now)
+    # By its own clock, where that of all is years ahead.
+    assert died(now, life("n1", believed + YEARS, began=DAY + YEARS)) == (set(), believed)
+    assert died(now, life("n1", not_any_more + YEARS, began=DAY + YEARS)) == (set(), now)
+
+
 def test_a_clock_that_is_years_ahead_makes_nobody_dead() -> None:
     now = DAY + HOUR
     one, two = life("one", now - SECOND), life("two", now)

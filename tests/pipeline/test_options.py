@@ -45,3 +45,18 @@ def test_a_file_of_something_else_is_named(tmp_path: Path, content: str) -> None
 def test_options_that_make_no_sense_are_refused(value: int, told: str) -> None:
     with pytest.raises(ConfigError, match=rf"pipeline\.sla_ms: .*{told}"):
         Options(sla_ms=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "refused", "told"),
+    [
+        ("grace_ms", 1_000, 999, "less than 1000: a node that lives may say nothing"),
+        ("reconnect_ms", 3_600_000, 3_600_001, "more than 3600000, an hour: who went earlier"),
+    ],
+)
+def test_what_could_not_be_kept_to_is_refused(
+    name: str, kept: int, refused: int, told: str
+) -> None:
+    assert getattr(Options(**{name: kept}), name) == kept
+    with pytest.raises(ConfigError, match=rf"pipeline\.{name}: {refused} is {told}"):
+        Options(**{name: refused})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from chappe.pipeline import presence, sessions
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.lives import Life
-from chappe.pipeline.online import of_hour, write_sessions
+from chappe.pipeline.online import of_hour, places_since, write_sessions
 from chappe.pipeline.options import Options
 from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.schema import EVENT, TABLES, TURNOVER, arrow_schema
@@ -67,6 +67,18 @@ def test_who_comes_back_soon_is_a_reconnect_wherever_it_was():
     longest = [row["duration_p99"] for row in made.to_pylist()]
     assert longest[1:3] == pytest.approx([59 * SECOND] * 2, rel=ERROR)
     assert (longest[0], longest[3]) == (None, None)
+
+
+@pytest.mark.parametrize(("later", "back"), [(0, 1), (1, 0)])
+def test_who_is_back_just_in_time_came_back(later: int, back: int):
+    here = world(Node("n1"))
+    here.tell("n1", DAY, "session_closed", **WHO, came=DAY)
+    soon = DAY + OPTIONS.reconnect_ms * 1000
+    here.tell("n1", soon + later, "session_opened", **WHO)
+    closed, opened = sessions.turnover(events(here.rows), H0, clocks({}), OPTIONS).to_pylist()
+    assert (opened["opened"], opened["reconnects"]) == (1, back)
+    # One that ends as it begins has lasted, for next to nothing.
+    assert closed["duration_p50"] == pytest.approx(1)
 
 
 def test_an_end_that_is_told_to_be_before_its_begin_has_lasted_for_no_time():
@@ -316,3 +328,24 @@ def test_a_run_goes_on_from_what_others_made(tmp_path: Path):
     ]
     runs.run(("d", 961, 1, 0))
     assert runs.online() == [*later, ("d", 900, 2), ("d", 961, 3)]
+
+
+def test_who_was_cut_off_in_the_first_minute_that_is_made_anew_stays_so(tmp_path: Path):
+    runs = Runs(tmp_path)
+    runs.run(("a", 0, 5, 0), dead=60)
+    # The hour before is made anew, too, and nobody else was cut off than before.
+    runs.run(("a", 125, 1, 1), dead=60)
+    assert runs.online() == [("a", 0, 5), ("a", 60, 0), ("a", 125, 0)]
+
+
+def test_where_something_is_told_of_around_a_time_is_looked_at_by_hours_that_may_be_wrong_by_one():
+    """Of the hour before a time it may be that something was after it, and the other way round."""
+
+    def places(now: int, *hours: int) -> set[tuple[str, str]]:
+        told = [{"hour": hour(DAY + n * HOUR), **stay("n1", 1, 0)} for n in hours]
+        stays = pa.Table.from_pylist(told, arrow_schema(TABLES["stays"]))
+        return places_since(stays, [], DAY + now * HOUR)
+
+    assert places(5, 1, 4) == places(5, 5, 9) == places(5, 4) == {("a", "tcp")}
+    # Nothing since, and nothing before.
+    assert places(5, 1, 3) == places(5, 6, 9) == set()

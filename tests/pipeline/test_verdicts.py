@@ -6,13 +6,15 @@ from typing import Any
 
 from hypothesis import given
 
+from chappe.pipeline.delivery import delivery
 from chappe.pipeline.options import Options
 from chappe.pipeline.paths import paths_of
+from chappe.pipeline.sums import DELIVERY, Sums
 from chappe.pipeline.verdicts import Verdict, replays, settled
 from tests.pipeline import tales
 from tests.pipeline.oddities import H0, Row, hop, path, said
 from tests.pipeline.tales import TALES, UNSHRUNK, Tale
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Hop, Node, World
 
 OPTIONS = Options()
 GIVEN: dict[str, Any] = {"n": 1, "target": "topic:t"}
@@ -123,6 +125,7 @@ def test_in_a_queue_it_is_the_wait_that_counts() -> None:
         # A dead letter waits from when it was sent again.
         path(5, "queue", stored, tried, replayed, lent(DAY + HOUR + SECOND)),
         path(6, "queue", stored, tried, replayed, lent(DAY + HOUR + 2 * MINUTE)),
+        path(10, "queue", stored, tried, replayed, lent(DAY + HOUR)),
         # It was late before that, too.
         path(9, "queue", stored, lent(DAY + 2 * MINUTE), replayed),
         # Not yet due; nobody knows since when.
@@ -178,3 +181,32 @@ def test_of_what_is_not_suspect_nothing_could_be_said(tale: Tale) -> None:
         strange = bool(replays(row)) or (row["family"] == "queue" and row["ready"] is None)
         if not strange and not row["suspect"]:
             assert settled({**row, "suspect": True}, tales.OPTIONS) == []
+
+
+@UNSHRUNK
+@given(TALES)
+def test_what_is_delivered_in_vain_is_what_the_audit_calls_dropped(tale: Tale) -> None:
+    paths, _trails = paths_of(tale.table(), H0, tale.clocks(), tales.OPTIONS)
+    for row in paths.to_pylist():
+        said = [one for one in settled(row, tales.OPTIONS) if one.reason.startswith("dropped: ")]
+        assert row["vain"] == bool(said)
+
+
+def test_who_it_was_dropped_for_may_not_be_told() -> None:
+    """Delivery and the audit count it alike: as lost, unless it may have been given to them."""
+    here = World(Node("n1"), Node("n2"))
+    for node in here.nodes:
+        here.start(node, DAY)
+    about = {"kind": "sent", "target": "user/u"}
+    to_nobody, _left = here.travel(DAY, [Hop("n1", n=0)], **about)
+    given_, _left = here.travel(DAY, [Hop("n1", n=1)], **about)
+    for message in (to_nobody, given_):
+        here.tell("n2", DAY + 9, "dropped", message=message, reason="slow_link")
+    rows = tales.table([row for row in here.rows if "message" in row])
+    paths, trails = paths_of(rows, H0, tales.clocks({}), OPTIONS)
+    assert trails is not None
+    assert said((row, settled(row, OPTIONS)) for row in paths.to_pylist()) == {
+        to_nobody: ("lost", "dropped: slow_link", "n2", DAY + 9)
+    }
+    [counted] = delivery(dict(Sums(paths, trails, OPTIONS).all())[DELIVERY]).to_pylist()
+    assert (counted["messages"], counted["delivered"]) == (2, 1)

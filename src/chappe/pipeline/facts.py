@@ -152,16 +152,22 @@ class Facts:
         return queued & self._has("dropped") & ~wanted
 
     def _in_vain(self) -> Flags:
-        """Whether it was dropped where somebody wanted it, and no other node gave it to them."""
+        """Whether it was dropped where somebody wanted it, and no other node gave it to them; where
+        it is not told to whom it was, or to how many, it may have been to them."""
         trails = self._trails
         dropped = trails.any_of("dropped") & ~trails.unwanted
         if not dropped.any():
             return trails.those(trails.of[dropped])
-        given = trails.any_of("sent") & (trails.n > 0) & (trails.target >= 0)
-        count = int(trails.target.max()) + 1
-        wanted = trails.of * count + trails.target
-        missed = dropped & ((trails.target < 0) | ~np.isin(wanted, wanted[given]))
-        return trails.those(trails.of[missed])
+        given = trails.any_of("sent") & trails.gives
+        count = int(trails.target.max()) + 2
+        wanted = trails.of * count + trails.target + 1
+        unnamed = trails.those(trails.of[given & (trails.target < 0)])[trails.of]
+        served = np.where(
+            trails.target < 0,
+            trails.those(trails.of[given])[trails.of],
+            np.isin(wanted, wanted[given]) | unnamed,
+        )
+        return trails.those(trails.of[dropped & ~served])
 
     def _late(self, took: Longs) -> Flags:
         promised = np.where(self._family == QUEUE, self._options.queue_sla_ms, self._options.sla_ms)

@@ -19,7 +19,7 @@ from chappe.pipeline.packing import BAD, EVENTS, opened
 from chappe.pipeline.parts import Attempt
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
-from chappe.pipeline.told import sources
+from chappe.pipeline.told import looked_at, sources
 from chappe.pipeline.touched import touched
 from chappe.pipeline.work import Packs, Work
 
@@ -81,7 +81,7 @@ class Making:
             "audit": self._audit,
         }
         self._packs = self._work.packs()
-        self._hours = touched(self._packs, self._tables["paths"])
+        self._hours = touched(self._packs, self._tables["paths"], self._tables["events"])
 
     @property
     def hours(self) -> Set[str]:
@@ -158,7 +158,7 @@ class Making:
 
     def _sources(self) -> dict[str, pa.Table]:
         """Of each hour that links are made of anew: which files tell of it."""
-        files = self._tables["events"].files_by_hour(around(self._hours.links))
+        files = self._tables["events"].files_by_hour(looked_at(self._hours.links))
         flows = self._tables["flows"].files_by_hour(self.hours)
         return {
             hour: sources(hour, files, flows.get(hour, ()) if hour in self.hours else None)

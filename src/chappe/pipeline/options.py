@@ -17,6 +17,10 @@ from chappe.errors import ConfigError
 _FILE = "_options.json"
 # A thousand years: in microseconds, and with a time added, still a number of 64 bits.
 _MS_MAX = 1_000 * 366 * 86_400_000
+# So often a node says that it is alive, if there is nothing else to say.
+_SIGN_OF_LIFE_MS = 1_000
+# An hour of sessions is looked at with those beside it, and no others.
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +38,10 @@ class Options:
     # handed out is one that was not, and whose node never died, called lost.
     overtaken_ms: int = 3_600_000
     # Nodes tell late: segments are sealed, copied, moved. One that told nothing while others tell
-    # of times this much later is dead.
+    # of times this much later is dead. At least as long as a node that lives may be silent.
     grace_ms: int = 120_000
-    # A user who is back this soon after a session ended came back, rather than came.
+    # A user who is back this soon after a session ended came back, rather than came. An hour at
+    # most: who went earlier is not looked for.
     reconnect_ms: int = 60_000
     # What is told this much later than the latest that was told before is put aside. Nodes seal
     # files within seconds; a machine that is repaired, and its disk read then, may take days.
@@ -51,6 +56,16 @@ class Options:
                 raise ConfigError(f"pipeline.{field.name}: {value} is not above 0")
             if value > _MS_MAX:
                 raise ConfigError(f"pipeline.{field.name}: {value} is more than a thousand years")
+        if self.grace_ms < _SIGN_OF_LIFE_MS:
+            raise ConfigError(
+                f"pipeline.grace_ms: {self.grace_ms} is less than {_SIGN_OF_LIFE_MS}: a node that "
+                "lives may say nothing for a second"
+            )
+        if self.reconnect_ms > _HOUR_MS:
+            raise ConfigError(
+                f"pipeline.reconnect_ms: {self.reconnect_ms} is more than {_HOUR_MS}, an hour: who "
+                "went earlier is not looked for"
+            )
 
 
 def choose(tables: Path, given: Mapping[str, int]) -> Options:

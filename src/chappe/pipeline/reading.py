@@ -28,7 +28,9 @@ _SCHEMA = arrow_schema(EVENT)
 _ROWS = 131_072
 # More tasks than this are not worth their start.
 _TASKS = 512
-BEATS = "beats"
+# What a pack of events notes that there is among them.
+BEATS, CHANGES = "beats", "changes"
+_NOTED = {BEATS: {"link"}, CHANGES: {"link_up", "link_down"}}
 # What a message is known by.
 _OF = ("message", "label")
 
@@ -36,8 +38,8 @@ _OF = ("message", "label")
 def read_events(
     spark: SparkSession, files: Sequence[str], closed: Closed, pieces: int, tasks: int
 ) -> DataFrame:
-    """Packs of the rows of files, by what they are of. A pack of events notes that there are beats
-    among them."""
+    """Packs of the rows of files, by what they are of. A pack of events notes whether there are
+    beats among them, and links that came and went."""
     read = functools.partial(_events, closed=closed, pieces=pieces)
     return each(spark, files, tasks).mapInArrow(read, PACK)
 
@@ -146,12 +148,16 @@ def _sorted_out(rows: pa.Table, closed: Closed, pieces: int, file: str) -> Itera
             yield Pack(kind, hour, one, rows.select(MESSAGE_NAMES).take(taken))
         elif kind == EVENTS:
             part = rows.take(taken)
-            beats = pc.any(pc.equal(part["kind"], "link")).as_py()
-            yield Pack(kind, hour, one, part, BEATS if beats else None)
+            yield Pack(kind, hour, one, part, _note(part))
         else:
             part = rows.append_column("problem", problems).take(taken)
             names = pa.array([file] * len(places))
             yield Pack(kind, hour, one, part.append_column("file", names))
+
+
+def _note(rows: pa.Table) -> str | None:
+    kinds = set(pc.unique(rows["kind"]).to_pylist())
+    return " ".join(word for word, noted in _NOTED.items() if kinds & noted) or None
 
 
 def _paths(batches: Iterable[pa.RecordBatch], pieces: int) -> Iterator[pa.RecordBatch]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -17,8 +16,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from chappe.events.schema import COLUMNS, KINDS, VERSION
 from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS, TIME_MAX
 from chappe.pipeline.columns import Flags, Longs, flags, longs, present, whole
-from chappe.pipeline.hours import HOUR_US, hour_name, hour_of
-from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
+from chappe.pipeline.hours import HOUR_US, hour_of
+from chappe.pipeline.schema import EVENT, TABLES
 
 # Kinds that are of a message when they have an id; all others are of none.
 QUEUE_KINDS = (
@@ -47,10 +46,6 @@ _SHARE_MIN = 1e-9
 # A smaller number at a label's end was no clock's.
 _NUMBER_MIN = 1 << 42
 _NUMBER = r"^-?[0-9]{1,18}$"
-CHECKED: Final = StructType(
-    [*EVENT, StructField("problem", StringType()), StructField("hour", StringType())]
-)
-
 BAD_ROW: Final = StructType([*EVENT, *(StructField(n, StringType()) for n in ("problem", "file"))])
 
 
@@ -176,25 +171,6 @@ def _given_us(ids: Longs) -> Longs:
 
 def _time(us: int) -> str:
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def checked(rows: DataFrame, closed: Closed = NOTHING_CLOSED) -> DataFrame:
-    """Rows with `problem`, null where there is none, and `hour`."""
-    check = functools.partial(_checked, closed=closed)
-    return rows.select(*EVENT.names).mapInArrow(check, CHECKED)
-
-
-def _checked(batches: Iterable[pa.RecordBatch], closed: Closed) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        rows = pa.Table.from_batches([batch]).cast(arrow_schema(EVENT))
-        check = Check(rows, closed)
-        hours = [_hour(us) for us in check.born.tolist()]
-        rows = rows.append_column("problem", check.problems())
-        yield from rows.append_column("hour", pa.array(hours, pa.string())).to_batches()
-
-
-def _hour(us: int) -> str | None:
-    return hour_name(us) if _AT_MIN <= us <= _AT_MAX else None
 
 
 def once(rows: pa.Table) -> pa.Table:

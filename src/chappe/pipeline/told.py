@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chappe.pipeline.hours import around
+from chappe.pipeline.hours import HOUR_US, hour_name, hour_us, hours_after
 from chappe.pipeline.reading import columns_of, rows_of
 from chappe.pipeline.schema import TABLES, arrow_schema
 
@@ -23,8 +23,11 @@ _OF_LINKS = ("kind", "node", "boot", "serial", "at", "peer", "round_trip", "ahea
 _OF_QUEUES = ("kind", "app", "message", "target", "at", "n")
 _OF_FLOWS = arrow_schema(TABLES["flows"]).remove(0)
 _THROWN = ("removed", "purged")
+# For so long after a link went down it is told to be down; then its peer is taken for gone. What
+# tells of that hour by hour is read again for each that follows, so there is an end to it.
+DOWN_HOURS: Final = 24
 # What a file is read for.
-_BESIDE, _LINKS, _QUEUES, _FLOWS = "beside", "links", "queues", "flows"
+_CHANGES, _LAST, _LINKS, _QUEUES, _FLOWS = "changes", "last", "links", "queues", "flows"
 _SOURCES = pa.schema([("use", pa.string()), ("file", pa.string())])
 
 
@@ -33,14 +36,20 @@ class Told(NamedTuple):
 
     # All that is told of links in it.
     links: pa.Table
-    # When links came and went, in the hours beside it, too.
+    # When links came and went, in the hours before it, too.
     changes: pa.Table
-    # When each node told the last of what it tells in these hours; empty if no link went.
+    # When each node told the last of what it tells in it and the next; empty if no link is down.
     last: Mapping[str, int]
     # Where many messages were taken out of queues at once, if that is asked for.
     thrown: pa.Table
     # The flows that there were of it.
     flows: pa.Table
+
+
+def looked_at(hours: Iterable[str]) -> set[str]:
+    """The hours whose events tell of these."""
+    spread = range(-DOWN_HOURS, 2)
+    return {hour_name(hour_us(hour) + n * HOUR_US) for hour in hours for n in spread}
 
 
 def sources(
@@ -49,7 +58,11 @@ def sources(
     """Which of the files of `events`, by their hour, tell of an hour; and of `flows`, if those are
     made anew."""
     own = files.get(hour, ())
-    rows = [(_BESIDE, file) for near in sorted(around([hour])) for file in files.get(near, ())]
+    near = hours_after([hour], 1)
+    rows = []
+    for other in sorted(looked_at([hour]) & files.keys()):
+        rows += [(_CHANGES, file) for file in files[other] if other <= hour]
+        rows += [(_LAST, file) for file in files[other] if other in near]
     rows += [(_LINKS, file) for file in own]
     if flows is not None:
         rows += [(_QUEUES, file) for file in own]
@@ -64,12 +77,11 @@ def told(sources: pa.Table) -> Told:
         found: list[str] = sources.filter(pc.equal(sources["use"], use))["file"].to_pylist()
         return found
 
-    changes = rows_of(files(_BESIDE), _OF_LINKS, (UP, DOWN))
-    went = pc.any(pc.equal(changes["kind"], DOWN)).as_py()
+    changes = rows_of(files(_CHANGES), _OF_LINKS, (UP, DOWN))
     return Told(
         rows_of(files(_LINKS), _OF_LINKS, (BEAT, UP, DOWN)),
         changes,
-        _last(files(_BESIDE)) if went else {},
+        _last(files(_LAST)) if _any_down(changes) else {},
         rows_of(files(_QUEUES), _OF_QUEUES, _THROWN),
         pa.concat_tables([_OF_FLOWS.empty_table(), *columns_of(files(_FLOWS), _OF_FLOWS.names)]),
     )
@@ -78,6 +90,14 @@ def told(sources: pa.Table) -> Told:
 def beats(files: Sequence[str]) -> pa.Table:
     """The beats in files of `events`."""
     return rows_of(files, _OF_LINKS, (BEAT,))
+
+
+def _any_down(changes: pa.Table) -> bool:
+    """Whether the last that is told of a link is that it went."""
+    names = ["at", "boot", "serial"]
+    ordered = changes.sort_by([(name, "ascending") for name in names])
+    last = ordered.group_by(["node", "peer"], use_threads=False).aggregate([("kind", "last")])
+    return bool(pc.any(pc.equal(last["kind_last"], DOWN)).as_py())
 
 
 def _last(files: Iterable[str]) -> dict[str, int]:

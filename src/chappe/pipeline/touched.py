@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
 from chappe.pipeline.hours import HOUR_US, hour_names, hour_us, hours_after
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES
-from chappe.pipeline.reading import BEATS
+from chappe.pipeline.reading import BEATS, CHANGES
 from chappe.pipeline.table import Table
+from chappe.pipeline.told import DOWN_HOURS
 
 
 class Touched(NamedTuple):
@@ -22,6 +23,8 @@ class Touched(NamedTuple):
     events: Set[str]
     # Of clocks that may be put right otherwise than before.
     clocks: Set[str]
+    # In which links may be down otherwise than before.
+    downs: Set[str]
     # Whether there are rows that make no sense.
     bad: bool
 
@@ -32,23 +35,41 @@ class Touched(NamedTuple):
 
     @property
     def links(self) -> Set[str]:
-        """A link that went down in an hour may be down in the next."""
-        return self.paths | hours_after(self.events, 1)
+        """A link that went down in an hour may be down in those that follow."""
+        return self.paths | hours_after(self.events, 1) | self.downs
 
 
-def touched(packs: DataFrame, before: Table) -> Touched:
-    """What new packs touch, of paths that there were before."""
-    told = packs.select("what", "born_hour", "note").distinct().collect()
-    of_events = [row for row in told if row["what"] == EVENTS]
-    beats = hour_names(row["born_hour"] for row in of_events if row["note"] == BEATS)
-    events = hour_names(row["born_hour"] for row in of_events)
+class About(NamedTuple):
+    """What a pack says of itself."""
+
+    what: int
+    born_hour: int
+    note: str | None
+
+
+def touched(packs: DataFrame, paths: Table, events: Table) -> Touched:
+    """What new packs touch, of paths and events that there were before."""
+    rows = packs.select(*About._fields).distinct().collect()
+    return hours_of([About(*row) for row in rows], paths, events)
+
+
+def hours_of(told: Sequence[About], paths: Table, events: Table) -> Touched:
+    """The same, of what packs say of themselves."""
+
+    def hours(what: int, word: str = "") -> set[str]:
+        return hour_names(
+            one.born_hour for one in told if one.what == what and word in (one.note or "")
+        )
+
+    new = hours(EVENTS)
     # What beats say of an hour is used in the next, too; messages of any hour may have been there
     # then.
-    clocks = hours_after(beats, 1)
-    paths = hour_names(row["born_hour"] for row in told if row["what"] == MESSAGES)
+    clocks = hours_after(hours(EVENTS, BEATS), 1)
+    # Of an hour of which nothing is told nobody says that a link is down.
+    downs = hours_after(hours(EVENTS, CHANGES), DOWN_HOURS) & (events.hours() | new)
     # What is made of events and of paths together is made of both anew.
-    paths |= hours_after(events, 1) & before.hours()
+    of_messages = (hours_after(new, 1) | downs) & paths.hours() | hours(MESSAGES)
     for name in clocks:
         begin = hour_us(name)
-        paths |= before.hours_within("first_at", "last_at", begin, begin + HOUR_US)
-    return Touched(paths, events, clocks, any(row["what"] == BAD for row in told))
+        of_messages |= paths.hours_within("first_at", "last_at", begin, begin + HOUR_US)
+    return Touched(of_messages, new, clocks, downs, any(one.what == BAD for one in told))

@@ -71,6 +71,11 @@ class Trails:
         return longs(self._columns["n"], 0)
 
     @cached_property
+    def gives(self) -> Flags:
+        """Where somebody may have been given it: it is not told that they were none."""
+        return longs(self._columns["n"], 1) > 0
+
+    @cached_property
     def attempt(self) -> Longs:
         return longs(self._columns["attempt"], 1)
 

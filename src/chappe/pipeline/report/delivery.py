@@ -14,7 +14,7 @@ _SUMMED: Final = ("scaled", "messages", "delivered", "in_time")
 
 
 def section(table: pa.Table, span: Span) -> Section:
-    """The section of delivery."""
+    """The section of delivery, of a table in steps."""
     made = Section(
         "Delivery",
         f"Messages a second, by the {span.step_told} of their birth, and which share of them "
@@ -32,10 +32,7 @@ def section(table: pa.Table, span: Span) -> Section:
 def _by(table: pa.Table, span: Span, key: str, word: str) -> Iterator[Drawing]:
     """Rates and shares over time, for each family or app a line."""
     counted = (
-        span.stepped(table)
-        .group_by([key, "step"])
-        .aggregate([(name, "sum") for name in _SUMMED])
-        .to_pylist()
+        table.group_by([key, "step"]).aggregate([(name, "sum") for name in _SUMMED]).to_pylist()
     )
     weights: dict[str, float] = {}
     for row in counted:

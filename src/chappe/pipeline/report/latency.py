@@ -21,7 +21,7 @@ from chappe.pipeline.report.chart import (
     timed_lines,
     told_ms,
 )
-from chappe.pipeline.report.sketches import Sketch, sketches
+from chappe.pipeline.report.sketches import NOTHING, sketches
 from chappe.pipeline.report.span import Span
 from chappe.pipeline.sketch import time_of
 
@@ -84,7 +84,7 @@ def _over_time(times: pa.Table, span: Span) -> Iterator[Drawing]:
     found = sketches(_whole(times), ["family", "hop", "step"])
     looks = colours(_SHARES)
     for key, title in WHOLE.items():
-        of_step = [found.get((*key, step), Sketch([], [])) for step in span.steps]
+        of_step = [found.get((*key, step), NOTHING) for step in span.steps]
         if any(sketch.total for sketch in of_step):
             series = {
                 name: [sketch.percentile_ms(share) for sketch in of_step]
@@ -106,7 +106,7 @@ def _hops_over_time(times: pa.Table, span: Span) -> Iterator[Drawing]:
         for name in ("p50", "p99"):
             series = {
                 title: [
-                    found.get((family, *hop, step), Sketch([], [])).percentile_ms(_SHARES[name])
+                    found.get((family, *hop, step), NOTHING).percentile_ms(_SHARES[name])
                     for step in span.steps
                 ]
                 for hop, title in steps.items()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from math import floor
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,14 +17,13 @@ from plotly.offline import get_plotlyjs
 
 from chappe.pipeline.report import audit, delivery, latency, links, queues, sessions, ways
 from chappe.pipeline.report.chart import Drawing, Section, shares, told_ms
-from chappe.pipeline.report.sketches import Sketch, flattened, sketches
+from chappe.pipeline.report.gold import SHAPES, Gold, Period
+from chappe.pipeline.report.sketches import COLUMNS, NOTHING, flattened, sketches
 from chappe.pipeline.report.span import Span
+from chappe.pipeline.report.tally import Tally
 from chappe.pipeline.report.theme import SCRIPT, STYLE
-from chappe.pipeline.table import read
 
-_GOLD: Final = ("delivery", "latency", "links", "queues", "sessions", "audit")
-# What of the largest of them is shown.
-_COLUMNS: Final = {"latency": ["family", "hop", "role", "window", "buckets"]}
+_ALWAYS: Final = Period()
 # Reasons to put a row aside that are listed; the table has all.
 _PROBLEMS_MAX: Final = 50
 # The page carries all that it needs, and a browser is told to fetch nothing.
@@ -32,12 +32,32 @@ _POLICY: Final = (
 )
 
 
-def write(tables: Path, out: Path) -> int:
+class Written(NamedTuple):
+    """A page that was written: how large it is, and of which time."""
+
+    bytes: int
+    span: str
+
+
+class _Shown(NamedTuple):
+    """What is on a page."""
+
+    span: Span
+    # Those that are added up in steps, by name.
+    tables: dict[str, pa.Table]
+    times: pa.Table
+    audit: audit.Audit
+    problems: pa.Table
+    sections: dict[str, Section]
+
+
+def write(tables: Path, out: Path, period: Period = _ALWAYS) -> Written:
     """Write the page of these tables; it is there when it is whole, and not before.
 
-    Returns how many bytes it has. Raises OSError.
+    Raises OSError.
     """
-    page = "".join(_page(tables)).encode()
+    shown = _shown(Gold(tables, period))
+    page = "".join(_page(shown)).encode()
     aside = out.with_name(out.name + ".part")
     try:
         with aside.open("wb") as file:
@@ -47,57 +67,65 @@ def write(tables: Path, out: Path) -> int:
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
-    return len(page)
+    return Written(len(page), shown.span.told)
 
 
-def _page(tables: Path) -> Iterator[str]:
-    found = {name: read(tables, name, _COLUMNS.get(name)) for name in _GOLD}
-    problems = read(tables, "quarantine", columns=["problem"])
+def _shown(gold: Gold) -> _Shown:
     # One span for all, so that plots below each other are of the same time.
-    span = Span.of(*(found[name] for name in _GOLD[:-1]), audit.births(found["audit"]))
-    times = flattened(found["latency"], span)
-    sections = _sections(tables, found | {"latency": times}, problems, span)
+    of_tables = (gold.windows(name) for name in (*SHAPES, "latency"))
+    span = Span(itertools.chain(*of_tables, audit.windows(gold)))
+    tables = {name: gold.stepped(name, span) for name in SHAPES}
+    # Who came before and is still there is there.
+    tables["sessions"] = pa.concat_tables([gold.before("sessions", span), tables["sessions"]])
+    times = flattened(gold.parts("latency", COLUMNS), span)
+    found = audit.gather(gold, span)
+    problems = _problems(gold)
+    sections = {
+        "delivery": delivery.section(tables["delivery"], span),
+        "latency": latency.section(times, span),
+        "messages": ways.section(gold, found),
+        "links": links.section(tables["links"], span),
+        "queues": queues.section(tables["queues"], span),
+        "sessions": sessions.section(tables["sessions"], span),
+        "audit": audit.section(found, span),
+    }
+    if problems.num_rows:
+        sections["aside"] = _aside(problems)
+    return _Shown(span, tables, times, found, problems, sections)
+
+
+def _problems(gold: Gold) -> pa.Table:
+    """How many rows made no sense, by what is wrong with them."""
+    tally = Tally(["problem"], {"rows": "sum"})
+    for _hour, part in gold.hourly("quarantine", ["problem"]):
+        tally.add(part.append_column("rows", pa.array([1] * part.num_rows, pa.int64())))
+    return tally.table(pa.schema([("problem", pa.string()), ("rows", pa.int64())]))
+
+
+def _page(shown: _Shown) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>Chappe: what happened</title><style>{STYLE}</style>"
     yield f"<script>{get_plotlyjs()}</script></head><body><header><h1>What happened</h1>"
-    yield f"<p>{escape(span.told)}</p><nav>"
-    for name, section in sections.items():
+    yield f"<p>{escape(shown.span.told)}</p><nav>"
+    for name, section in shown.sections.items():
         yield f'<a href="#{name}">{escape(section.title)}</a>'
     yield '</nav></header><main><div class="tiles">'
-    for value, words, looks in _tiles(found | {"latency": times}, span, problems.num_rows):
+    for value, words, looks in _tiles(shown):
         yield f'<div class="tile {looks}"><b>{escape(value)}</b><span>{escape(words)}</span></div>'
     yield "</div>"
-    for name, section in sections.items():
+    for name, section in shown.sections.items():
         yield from _section(name, section)
     yield "</main><footer>All times are UTC, by clocks that were corrected.</footer>"
     yield f"<script>{SCRIPT}</script></body></html>\n"
 
 
-def _sections(
-    tables: Path, found: dict[str, pa.Table], problems: pa.Table, span: Span
-) -> dict[str, Section]:
-    made = {
-        "delivery": delivery.section(found["delivery"], span),
-        "latency": latency.section(found["latency"], span),
-        "messages": ways.section(tables, found["audit"]),
-        "links": links.section(found["links"], span),
-        "queues": queues.section(found["queues"], span),
-        "sessions": sessions.section(found["sessions"], span),
-        "audit": audit.section(found["audit"], span),
-    }
-    if problems.num_rows:
-        made["aside"] = _aside(problems)
-    return made
-
-
 def _aside(problems: pa.Table) -> Section:
     """What nodes told that makes no sense, by what is wrong with it."""
-    counted = problems.group_by("problem").aggregate([([], "count_all")])
-    ranked = counted.sort_by([("count_all", "descending"), ("problem", "ascending")])
+    ranked = problems.sort_by([("rows", "descending"), ("problem", "ascending")])
     rows = [
-        (row["problem"] or "", f"{row['count_all']:,}")
+        (row["problem"] or "", f"{row['rows']:,}")
         for row in ranked.slice(0, _PROBLEMS_MAX).to_pylist()
     ]
     about = "Rows that made no sense, and are in no other table: `quarantine` has them whole."
@@ -146,9 +174,9 @@ def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _tiles(found: dict[str, pa.Table], span: Span, aside: int) -> Iterator[tuple[str, str, str]]:
+def _tiles(shown: _Shown) -> Iterator[tuple[str, str, str]]:
     """Figures at a glance: value, words, and how it looks."""
-    everything = found["delivery"]
+    everything = shown.tables["delivery"]
     # What a queue holds back may be meant to wait: it has figures of its own.
     delivered = everything.filter(pc.not_equal(everything["family"], "queue"))
     messages, in_time = _sum(delivered, "messages"), _sum(delivered, "in_time")
@@ -157,16 +185,17 @@ def _tiles(found: dict[str, pa.Table], span: Span, aside: int) -> Iterator[tuple
     # Never rounded up: 100 % is all of them.
     told = "none" if share is None else f"{floor(share * 1000) / 1000:g} %"
     yield told, "arrived in time", _looks(share)
-    delivery_of = sketches(found["latency"], ["hop"]).get(("delivery",), Sketch([], []))
+    delivery_of = sketches(shown.times, ["hop"]).get(("delivery",), NOTHING)
     for words, at in (("median delivery", 0.5), ("99 of 100 within", 0.99)):
         yield told_ms(delivery_of.percentile_ms(at)), words, ""
-    for verdict, count in audit.counts(found["audit"]).items():
+    for verdict, count in shown.audit.counts.items():
         yield f"{count:,}", verdict, "bad" if count and verdict == "lost" else "doubt" * bool(count)
-    dead = _sum(found["queues"], "died")
+    dead = _sum(shown.tables["queues"], "died")
     yield f"{dead:,.0f}", "dead letters", "doubt" * bool(dead)
-    yield f"{_peak(found['sessions'], span):,.0f}", "sessions at most", ""
-    if aside:
-        yield f"{aside:,}", "rows made no sense", "doubt"
+    peak = _peak(shown.tables["sessions"], shown.span)
+    yield f"{peak:,.0f}", "sessions at most", ""
+    if aside := _sum(shown.problems, "rows"):
+        yield f"{aside:,.0f}", "rows made no sense", "doubt"
 
 
 def _sum(table: pa.Table, column: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from chappe.pipeline.report.chart import (
     Section,
@@ -21,11 +22,11 @@ _COUNTED: Final = ("stored", "acked", "returned", "died")
 # Rows on the page; the table has all.
 _ROWS_MAX: Final = 100
 
-Sums = dict[tuple[str, int], dict[str, float]]
+Sums = dict[tuple[str, int], dict[str, float | None]]
 
 
 def section(table: pa.Table, span: Span) -> Section:
-    """The section of queues."""
+    """The section of queues, of a table in steps."""
     made = Section(
         "Queues",
         "Every message of a queue is recorded, whatever is sampled. Depth is what is in a queue "
@@ -36,13 +37,12 @@ def section(table: pa.Table, span: Span) -> Section:
     )
     if not table.num_rows:
         return made
-    rows = _stepped(table, span)
-    weights: dict[str, float] = {}
-    for row in rows:
-        weights[row["name"]] = weights.get(row["name"], 0) + row["stored"] + row["acked"]
+    table = _named(table)
+    totals = _totals(table)
+    weights = {row["name"]: row["stored_sum"] + row["acked_sum"] for row in totals}
     shown = largest(weights)
     names = list(dict.fromkeys(shown.values()))
-    sums, looks = _summed(rows, shown), colours(names)
+    sums, looks = _summed(table, shown), colours(names)
 
     def series(name: str, divide: float = 1.0) -> dict[str, list[float | None]]:
         return {
@@ -63,59 +63,61 @@ def section(table: pa.Table, span: Span) -> Section:
             rates("dead letters", span, series("died"), looks),
         ]
     )
-    made.rows.extend(_totals(rows, weights))
+    made.rows.extend(_listed(totals, weights))
     return made
 
 
-def _stepped(table: pa.Table, span: Span) -> list[dict[str, Any]]:
-    counted = (
-        span.stepped(table.sort_by("window"))
-        .group_by(["app", "queue", "step"], use_threads=False)
-        .aggregate(
-            [
-                *((name, "sum") for name in _COUNTED),
-                ("lag", "last"),
-                ("age_p99", "max"),
-                ("age_max", "max"),
-            ]
-        )
+def _named(table: pa.Table) -> pa.Table:
+    """With a `name` for each queue; of one app alone the app's tells nothing."""
+    queue = pc.fill_null(table["queue"], "None")
+    if len(table["app"].unique()) > 1:
+        queue = pc.binary_join_element_wise(pc.fill_null(table["app"], "None"), queue, " ")
+    for name in _COUNTED:
+        filled = pc.fill_null(table[name], 0)
+        table = table.set_column(table.column_names.index(name), name, filled)
+    return table.append_column("name", queue)
+
+
+def _summed(table: pa.Table, shown: dict[str, str]) -> Sums:
+    """What each line of a plot has at each step."""
+    lines = pa.array([shown[name] for name in table["name"].to_pylist()], pa.string())
+    columns = {**dict.fromkeys((*_COUNTED, "lag"), "sum"), "age_p99": "max"}
+    rows = (
+        table.append_column("line", lines).group_by(["line", "step"]).aggregate([*columns.items()])
+    ).to_pylist()
+    return {
+        (row["line"], row["step"]): {
+            **{name: row[f"{name}_sum"] for name in _COUNTED},
+            "lag": row["lag_sum"] or 0,
+            "age": row["age_p99_max"],
+        }
+        for row in rows
+    }
+
+
+def _totals(table: pa.Table) -> list[dict[str, Any]]:
+    """What there was of each queue in all."""
+    rows: list[dict[str, Any]] = (
+        table.sort_by("step")
+        .group_by("name", use_threads=False)
+        .aggregate([*((name, "sum") for name in _COUNTED), ("lag", "last"), ("age_max", "max")])
+        .to_pylist()
     )
-    several = len(table["app"].unique()) > 1
-    rows: list[dict[str, Any]] = counted.to_pylist()
-    for row in rows:
-        # Of one app alone its name tells nothing.
-        row["name"] = f"{row['app']} {row['queue']}" if several else str(row["queue"])
-        row |= {name: row[f"{name}_sum"] or 0 for name in _COUNTED}
     return rows
 
 
-def _summed(rows: list[dict[str, Any]], shown: dict[str, str]) -> Sums:
-    """What each line of a plot has at each step."""
-    sums: Sums = {}
-    for row in rows:
-        at = sums.setdefault((shown[row["name"]], row["step"]), dict.fromkeys(_COUNTED, 0.0))
-        for name in _COUNTED:
-            at[name] += row[name]
-        at["lag"] = at.get("lag", 0) + (row["lag_last"] or 0)
-        if row["age_p99_max"] is not None:
-            at["age"] = max(at.get("age", 0), row["age_p99_max"])
-    return sums
-
-
-def _totals(rows: list[dict[str, Any]], weights: dict[str, float]) -> list[Any]:
+def _listed(totals: list[dict[str, Any]], weights: dict[str, float]) -> list[Any]:
     """A table of queues, those with the most to do before all others."""
     heads = ("queue", "stored", "done", "handed back", "dead", "depth", "longest wait")
-    found: dict[str, list[float]] = {}
-    for row in sorted(rows, key=lambda row: row["step"]):
-        sums = found.setdefault(row["name"], [0.0] * 6)
-        for n, name in enumerate(_COUNTED):
-            sums[n] += row[name]
-        sums[4] = row["lag_last"] or 0
-        sums[5] = max(sums[5], row["age_max_max"] or 0)
-    ranked = sorted(found, key=lambda name: (-weights[name], name))
+    ranked = sorted(totals, key=lambda row: (-weights[row["name"]], row["name"]))
+    counts = [*(f"{name}_sum" for name in _COUNTED), "lag_last"]
     told = [
-        (name, *(f"{count:,.0f}" for count in found[name][:5]), told_ms(found[name][5] / 1000))
-        for name in ranked[:_ROWS_MAX]
+        (
+            row["name"],
+            *(f"{row[name] or 0:,.0f}" for name in counts),
+            told_ms((row["age_max_max"] or 0) / 1000),
+        )
+        for row in ranked[:_ROWS_MAX]
     ]
     if len(ranked) > _ROWS_MAX:
         told.append((f"and {len(ranked) - _ROWS_MAX:,} more", *[""] * 6))

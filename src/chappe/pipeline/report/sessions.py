@@ -12,13 +12,13 @@ from chappe.pipeline.report.span import Span
 _COUNTED: Final = {
     "opened": "opened a minute",
     "closed": "closed a minute",
-    "reconnects": "came back within a minute of leaving, a minute",
+    "reconnects": "came back soon after leaving, a minute",
 }
 _DURATIONS: Final = {"duration_p50": "p50", "duration_p99": "p99"}
 
 
 def section(table: pa.Table, span: Span) -> Section:
-    """The section of sessions."""
+    """The section of sessions, of a table in steps."""
     made = Section(
         "Sessions",
         "Sessions by the edge that they came in through: how many there were at the end of each "
@@ -33,7 +33,7 @@ def section(table: pa.Table, span: Span) -> Section:
     made.drawings.append(
         rates("online", span, {edge: now[edge] for edge in edges}, looks, wide=True)
     )
-    sums = _sums(table, span)
+    sums = _sums(table)
     for name, title in _COUNTED.items():
         found = {
             edge: [
@@ -53,24 +53,23 @@ def section(table: pa.Table, span: Span) -> Section:
 
 
 def online(table: pa.Table, span: Span) -> dict[str, list[float]]:
-    """How many were online in each step, by edge; who has no word of a step has not changed."""
+    """How many were online in each step, by edge; what has no word of a step has not changed."""
     latest: dict[tuple[str, str], dict[int, int]] = {}
-    for row in span.stepped(table.sort_by("window")).to_pylist():
-        at = latest.setdefault((row["app"] or "", row["edge"] or ""), {})
-        at[row["step"]] = row["online"] or 0
+    columns = (table[name].to_pylist() for name in ("app", "edge", "step", "online"))
+    for app, edge, step, count in zip(*columns, strict=True):
+        latest.setdefault((app or "", edge or ""), {})[step] = count or 0
     found: dict[str, list[float]] = {}
     for (_app, edge), at in latest.items():
-        count, totals = 0, found.setdefault(edge, [0.0] * len(span.steps))
+        now, totals = at.get(span.before, 0), found.setdefault(edge, [0.0] * len(span.steps))
         for n, step in enumerate(span.steps):
-            count = at.get(step, count)
-            totals[n] += count
+            now = at.get(step, now)
+            totals[n] += now
     return found
 
 
-def _sums(table: pa.Table, span: Span) -> dict[tuple[str, int], dict[str, Any]]:
+def _sums(table: pa.Table) -> dict[tuple[str, int], dict[str, Any]]:
     rows = (
-        span.stepped(table)
-        .group_by(["edge", "step"])
+        table.group_by(["edge", "step"])
         .aggregate([*((name, "sum") for name in _COUNTED), *((n, "max") for n in _DURATIONS)])
         .to_pylist()
     )

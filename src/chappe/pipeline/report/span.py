@@ -19,10 +19,11 @@ _STEPS_MAX: Final = 360
 class Span:
     """From the first minute that a table tells of to the last, in steps of some minutes."""
 
-    def __init__(self, windows: Iterable[int | None]) -> None:
-        known = [window for window in windows if window is not None]
-        self.first = min(known, default=0)
-        self.last = max(known, default=0)
+    def __init__(self, windows: Iterable[int]) -> None:
+        self.first, self.last = 0, 0
+        for window in windows:
+            self.first = min(window, self.first or window)
+            self.last = max(window, self.last)
         self._minutes = (self.last - self.first) // MINUTE_US + 1
         self.step_min = next(
             (step for step in _STEPS_MIN if self._minutes <= step * _STEPS_MAX), _STEPS_MIN[-1]
@@ -34,11 +35,10 @@ class Span:
         # The steps, as plots take them.
         self.times = [clock(step) for step in self.steps]
 
-    @classmethod
-    def of(cls, *tables: pa.Table) -> Span:
-        """The span of all these tables together."""
-        bounds = [pc.min_max(table["window"]).as_py() for table in tables if table.num_rows]
-        return cls(bound for pair in bounds for bound in pair.values())
+    @property
+    def before(self) -> int:
+        """A step for all that was before."""
+        return self.steps[0] - 1
 
     @property
     def within_a_day(self) -> bool:
@@ -61,9 +61,9 @@ class Span:
         return [self.times[0], clock(self.steps[-1] + self._step_us)]
 
     def stepped(self, table: pa.Table) -> pa.Table:
-        """The table with `step` instead of `window`."""
+        """The table with the `step` that each `window` is in."""
         whole = pc.multiply(pc.divide(table["window"], self._step_us), self._step_us)
-        return table.drop_columns("window").append_column("step", whole)
+        return table.append_column("step", whole)
 
     @property
     def told(self) -> str:

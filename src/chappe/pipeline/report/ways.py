@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.dataset import dataset
 from rich.console import Console
 
-from chappe.pipeline.report.audit import VERDICTS, named
+from chappe.pipeline.audit import OPEN
+from chappe.pipeline.report.audit import Audit
 from chappe.pipeline.report.chart import Section
+from chappe.pipeline.report.gold import Gold
 from chappe.pipeline.table import Table, read
 from chappe.pipeline.tree import tree_of
 
@@ -29,7 +29,7 @@ _FAMILIES: Final = {
 }
 
 
-def section(tables: Path, audit: pa.Table) -> Section:
+def section(gold: Gold, audit: Audit) -> Section:
     """The section of samples: one of each verdict, and the longest way of each family."""
     made = Section(
         "Messages",
@@ -37,32 +37,29 @@ def section(tables: Path, audit: pa.Table) -> Section:
         "since the message was born. `chappe trace ID` shows this of any message.",
         "No message's way is kept: none was recorded, or all were forgotten (pipeline expire).",
     )
-    for verdict, path in _judged(tables, audit):
-        what = _FAMILIES.get(path["family"], "a message")
-        made.texts.append((f"{verdict['verdict']}: {what}", _drawn(path, [verdict])))
-    for family, path in _longest(tables).items():
+    for verdict in audit.samples.values():
+        for path in _judged(gold.tables, verdict):
+            what = _FAMILIES.get(path["family"], "a message")
+            made.texts.append((f"{verdict['verdict']}: {what}", _drawn(path, [verdict])))
+    for family, path in _longest(gold).items():
         made.texts.append((f"{_FAMILIES[family]}, one with many hops", _drawn(path, [])))
     return made
 
 
-def _judged(tables: Path, audit: pa.Table) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The first message of each verdict, with its path."""
-    for name in VERDICTS:
-        of_this = audit.filter(pc.and_(pc.equal(audit["verdict"], name), named(audit)))
-        for verdict in of_this.slice(0, 1).to_pylist():
-            key = "message" if verdict["label"] is None else "label"
-            wanted: list[tuple[str, str, Any]] = [(key, "=", verdict[key])]
-            if verdict["hour"] != "open":
-                wanted.append(("hour", "=", verdict["hour"]))
-            for path in read(tables, "paths", filters=wanted).slice(0, 1).to_pylist():
-                yield verdict, path
+def _judged(tables: Path, verdict: dict[str, Any]) -> list[dict[str, Any]]:
+    """The path of a message that the audit names, if it is kept."""
+    key = "message" if verdict["label"] is None else "label"
+    wanted: list[tuple[str, str, Any]] = [(key, "=", verdict[key])]
+    if verdict["hour"] != OPEN:
+        wanted.append(("hour", "=", verdict["hour"]))
+    found: list[dict[str, Any]] = read(tables, "paths", filters=wanted).slice(0, 1).to_pylist()
+    return found
 
 
-def _longest(tables: Path) -> dict[str, dict[str, Any]]:
+def _longest(gold: Gold) -> dict[str, dict[str, Any]]:
     """Of some messages of the last hour, the one with the most hops of each family."""
-    table = Table(tables, "paths")
     found: dict[str, dict[str, Any]] = {}
-    files = table.files(sorted(table.hours())[-1:])
+    files = Table(gold.tables, "paths").files(sorted(gold.hours("paths"))[-1:])
     for family in _FAMILIES if files else ():
         # Read ahead no further than is looked at: an hour may have millions of them.
         rows = (
