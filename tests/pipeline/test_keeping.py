@@ -133,7 +133,13 @@ def test_runs_go_on_as_if_nothing_had_been_forgotten_or_merged(spark: SparkSessi
     assert min(read(tables, "paths", ["hour"])["hour"].to_pylist()) == H[1]
     assert {file.parent.name for file in events.glob("*/*/*.parquet")} == {"hour=04"}
     save([row for row in rows if row["at"] >= half], events, tag="1")
-    run(spark, [events], tables)
+    # Of a message whose hour is gone nothing more can be said.
+    lent = next(row for row in rows if row["kind"] == "lent")
+    save([{**lent, "serial": 1_000_000, "at": half}], events, tag="2")
+    assert run(spark, [events], tables).quarantined == 1
+    assert read(tables, "quarantine", ["problem"]).to_pylist() == [
+        {"problem": f"late: of an hour before {H[1]}:00:00, which is forgotten"}
+    ]
     for name in ("latency", "delivery", "links", "queues", "sessions", "audit"):
         assert same(tables, name) == same(tmp_path / "whole", name), name
 

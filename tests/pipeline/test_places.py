@@ -19,57 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from chappe.pipeline.job import run
 from chappe.pipeline.making import Making
 from chappe.pipeline.table import Table, read
 from tests.cli.process import CHAPPE
 from tests.cli.process import environment as environment_of_ours
 from tests.pipeline import sparks
-from tests.pipeline.traffic import DAY, MINUTE, SECOND, Node, World, save
+from tests.pipeline.pair import PATHS
 from tests.processes import kill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RUN_S = 600
-MESSAGES, JOBS = 40, 20
 LOCAL = ("--master", "local[2]")
-
-
-@pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two nodes' folders: topics that travel, a queue that is worked off, a request."""
-    world = World(Node("one"), Node("two", ahead=3 * SECOND))
-    for name in ("one", "two"):
-        world.start(name, DAY)
-        world.live(name, DAY, DAY + 5 * MINUTE)
-    world.beat(DAY, DAY + 5 * MINUTE)
-    for n in range(MESSAGES):
-        world.publish(DAY + MINUTE + n * SECOND, [("one", 0, 100), ("two", 700, 200)])
-    for n in range(JOBS):
-        at = DAY + 2 * MINUTE + n * SECOND
-        job = world.store("one", at)
-        world.work("one", at + 2000, job, "lent")
-        world.work("one", at + 5000, job, "acked")
-    world.ask("two", DAY + 3 * MINUTE, "two.1", 900)
-    for name in ("one", "two"):
-        world.tell(name, DAY + 5 * MINUTE, "node_stopped")
-    folders = []
-    for name in ("one", "two"):
-        folders.append(tmp_path_factory.mktemp(name))
-        save([row for row in world.rows if row["node"] == name], folders[-1])
-    return folders[0], folders[1]
-
-
-@pytest.fixture(scope="module")
-def here(
-    spark: SparkSession, events: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The tables that the session of this process makes."""
-    tables = tmp_path_factory.mktemp("tables")
-    run(spark, events, tables)
-    return tables
 
 
 @pytest.fixture
@@ -113,35 +75,35 @@ def assert_same(tables: Path, others: Path) -> None:
 
 
 def test_a_cluster_of_two_workers_makes_the_same_tables(
-    environment: dict[str, str], events: tuple[Path, Path], here: Path, tmp_path: Path
+    environment: dict[str, str], folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ) -> None:
     tables = tmp_path / "tables"
     with sparks.cluster(tmp_path) as url:
         run_there(environment, events, tables, "--master", url)
-    assert_same(tables, here)
+    assert_same(tables, whole)
     # Both workers had a part in it.
     assert all(list((tmp_path / f"work-{n}").glob("app-*/*")) for n in (1, 2))
 
 
 def test_a_server_of_connect_makes_the_same_tables_and_a_run_says_what_it_did(
-    connect: str, environment: dict[str, str], events: tuple[Path, Path], here: Path, tmp_path: Path
+    connect: str, environment: dict[str, str], folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ) -> None:
     tables = tmp_path / "tables"
     done = run_there(environment, events, tables, "--remote", connect, "--json")
-    assert_same(tables, here)
+    assert_same(tables, whole)
     told = json.loads(done.stdout)
     assert told["ok"]
-    assert told["paths"] == MESSAGES + JOBS + 1
+    assert told["paths"] == PATHS
     assert (told["files"], told["quarantined"], told["hours"]) == (2, 0, 1)
     assert told["seconds"].keys() >= {"start of Spark", "paths", "audit"}
     again = run_there(environment, events, tables, "--remote", connect)
     assert "nothing new" in again.stdout
     assert "start of Spark" not in again.stderr
-    assert_same(tables, here)
+    assert_same(tables, whole)
 
 
 def test_a_stream_says_what_its_runs_did_and_goes_on_with_another_folder_over_connect(
-    connect: str, environment: dict[str, str], events: tuple[Path, Path], here: Path, tmp_path: Path
+    connect: str, environment: dict[str, str], folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ) -> None:
     tables, once = tmp_path / "tables", ("--stream", "--once")
     done = run_there(environment, events[:1], tables, *LOCAL, *once, "--json")
@@ -153,8 +115,8 @@ def test_a_stream_says_what_its_runs_did_and_goes_on_with_another_folder_over_co
 
     done = run_there(environment, events, tables, "--remote", connect, *once)
     assert f"{1:>12}  files taken\n" in done.stdout
-    assert f"{MESSAGES + JOBS + 1:>12}  messages put together anew\n" in done.stdout
-    assert_same(tables, here)
+    assert f"{PATHS:>12}  messages put together anew\n" in done.stdout
+    assert_same(tables, whole)
 
     done = run_there(environment, events, tables, "--remote", connect, *once, "--json")
     told = json.loads(done.stdout)
@@ -242,7 +204,7 @@ def bring(source: Path, folder: Path) -> None:
 
 
 def test_a_stream_that_is_killed_between_two_tables_is_gone_on_with_over_connect(
-    connect: str, streaming: Streaming, events: tuple[Path, Path], here: Path, tmp_path: Path
+    connect: str, streaming: Streaming, folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ) -> None:
     tables = tmp_path / "tables"
     bring(events[0], tmp_path / "events")
@@ -257,7 +219,7 @@ def test_a_stream_that_is_killed_between_two_tables_is_gone_on_with_over_connect
         assert stream.interrupt() == 130
         assert "Traceback" not in stream.told()
     assert Table(tables, "audit").run() == 2
-    assert_same(tables, here)
+    assert_same(tables, whole)
 
 
 def test_ctrl_c_ends_a_stream_on_this_machine(streaming: Streaming) -> None:
