@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ _QUICK = 20
 
 
 class Took(NamedTuple):
-    """What something took: time, and CPU time of Spark's processes."""
+    """What something took: time, and CPU time of Spark's processes and of this one."""
 
     seconds: float
     cpu_s: float
@@ -95,7 +95,7 @@ def _took(spark: SparkSession, work: Callable[[], object]) -> Took:
 
 
 def _cpu_s(spark: SparkSession) -> float:
-    """What Spark's process and those that it started have used so far."""
+    """What this process, Spark's and those that it started have used so far."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     used, parents = {}, {}
@@ -110,7 +110,7 @@ def _cpu_s(spark: SparkSession) -> float:
     known = {jvm.java.lang.ProcessHandle.current().pid()}
     while more := {pid for pid, parent in parents.items() if parent in known} - known:
         known |= more
-    return sum(used[pid] for pid in known) / os.sysconf("SC_CLK_TCK")
+    return sum(used[pid] for pid in known) / os.sysconf("SC_CLK_TCK") + process_time()
 
 
 def _tabulate(sizes: list[Size]) -> Table:

@@ -116,6 +116,8 @@ def test_links_tell_what_was_handed_over_and_when_they_were_down(tables: Path, d
 
 def test_queues_tell_what_came_and_went_and_what_is_in_them(tables: Path, day: Day):
     found = by(tables, "queues", "app", "queue", "window")
+    for key in day.truth.waiting():
+        assert day.truth.queues[key] == {}
     assert found.keys() == day.truth.queues.keys()
     kinds = ("stored", "lent", "acked", "returned", "died", "cancelled", "purged", "replayed")
     for key, lag in day.truth.running(day.truth.queues, "change"):

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from chappe.pipeline import hourly
-from chappe.pipeline.hours import HOUR_US, hour_us
-from chappe.pipeline.packing import SUMS, Pack
+from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
+from chappe.pipeline.packing import SUMS, Pack, read
 from chappe.pipeline.parts import parts_of, write_part
-from chappe.pipeline.schema import EVENT, arrow_schema
+from chappe.pipeline.schema import EVENT, PACK, arrow_schema
 from chappe.pipeline.silver import once
 from chappe.pipeline.sums import FLOWS, LINKS
 from chappe.pipeline.told import beats, sources, told
@@ -45,13 +45,17 @@ def _saved(place: Path, name: str, rows: list[Row]) -> str:
     return str(parts_of(place, "events", 1) / f"hour={name}" / "part-0.parquet")
 
 
-def put(tables: Path, *packs: tuple[str, str, pa.Table]) -> None:
-    """As a task does that is given packs in the order of their hours."""
+def put(tables: Path, *packs: tuple[str, str, pa.Table]) -> list[tuple[str, int]]:
+    """As a task does that is given packs in the order of their hours; since when flows changed."""
     batches = [
         Pack(SUMS, hour_us(name) // HOUR_US, 0, rows, note).batch() for name, note, rows in packs
     ]
     given = [batch.select(["born_hour", "note", "data"]) for batch in batches]
-    assert list(hourly._put_together(given, str(tables), 1)) == []
+    made = pa.Table.from_batches(hourly._put_together(given, str(tables), 1), arrow_schema(PACK))
+    return [
+        (hour_name(hour.as_py() * HOUR_US), read(data)["window"][0].as_py())
+        for hour, data in zip(made["born_hour"], made["data"], strict=True)
+    ]
 
 
 def parts(tables: Path, name: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -74,11 +78,12 @@ def test_an_hour_s_links_are_of_its_messages_and_its_events(
         "count": [2],
         "handed": [3],
     }
-    put(
+    changed = put(
         tmp_path,
         (H1, LINKS, pa.table(ways)),
-        (H1, hourly._SOURCES, sources(H1, files, queues=False)),
+        (H1, hourly._SOURCES, sources(H1, files)),
     )
+    assert changed == []
     [(place, rows)] = parts(tmp_path, LINKS).items()
     assert place == (H1, "part-0.parquet")
     names = ("node", "window", "handed", "arrived", "beats", "ups", "downs", "down_us")
@@ -91,39 +96,49 @@ def test_an_hour_s_links_are_of_its_messages_and_its_events(
     ]
 
 
-def test_flows_of_whole_queues_are_a_part_beside_those_of_messages_if_they_are_asked_for(
+def test_flows_of_whole_queues_are_beside_those_of_messages_if_they_are_asked_for(
     files: dict[str, list[str]], tmp_path: Path
 ):
     flow = {"app": ["a"], "queue": ["queue/q"], "what": ["stored"], "window": [DAY + HOUR]}
     nothing = pa.nulls(1, pa.int64())
     happened = {**flow, "bucket": pa.nulls(1, pa.int32()), "count": [1]}
     happened |= {"frontier": nothing, "max": nothing}
-    put(
-        tmp_path,
-        (H0, hourly._SOURCES, sources(H0, files, queues=True)),
+    packs = [
+        (H0, hourly._SOURCES, sources(H0, files, ())),
         (H1, FLOWS, pa.table(happened)),
-        (H1, hourly._SOURCES, sources(H1, files, queues=True)),
-        (H2, hourly._SOURCES, sources(H2, files, queues=False)),
-    )
+        (H1, hourly._SOURCES, sources(H1, files, ())),
+        (H2, hourly._SOURCES, sources(H2, files)),
+    ]
+    assert put(tmp_path, *packs) == [(H0, DAY), (H1, DAY + HOUR)]
     found = {
         place: [(row["what"], row["window"], row["count"]) for row in rows]
         for place, rows in parts(tmp_path, FLOWS).items()
     }
     assert found == {
-        (H0, "part-1.parquet"): [("removed", DAY, 1)],
-        (H1, "part-0.parquet"): [("stored", DAY + HOUR, 1)],
-        (H1, "part-1.parquet"): [("removed", DAY + HOUR, 2)],
+        (H0, "part-0.parquet"): [("removed", DAY, 1)],
+        (H1, "part-0.parquet"): [("stored", DAY + HOUR, 1), ("removed", DAY + HOUR, 2)],
     }
+    # The same once more is no change.
+    before = {
+        name: [str(parts_of(tmp_path, FLOWS, 1) / f"hour={name}" / "part-0.parquet")]
+        for name in (H0, H1)
+    }
+    again = [
+        (H0, hourly._SOURCES, sources(H0, files, before[H0])),
+        (H1, FLOWS, pa.table(happened | {"count": [2]})),
+        (H1, hourly._SOURCES, sources(H1, files, before[H1])),
+    ]
+    assert put(tmp_path / "again", *again) == [(H1, DAY + HOUR)]
 
 
 def test_of_files_only_what_is_asked_for_is_told(files: dict[str, list[str]]):
-    found = told(sources(H1, files, queues=True))
+    found = told(sources(H1, files, ()))
     assert sorted(found.links["kind"].to_pylist()) == ["link"] * 12 + ["link_down", "link_up"]
     assert found.changes["kind"].to_pylist() == ["link_down", "link_down", "link_up"]
     assert found.last == {"n1": DAY + 2 * HOUR + SECOND, "n2": DAY + HOUR + 50 * SECOND}
     assert found.thrown["n"].to_pylist() == [2]
     # No link went then: when its node told the last does not matter.
     later = hour(DAY + 3 * HOUR)
-    assert told(sources(later, {H2: files[H2]}, queues=False)).last == {}
+    assert told(sources(later, {H2: files[H2]})).last == {}
     assert beats(files[H1]).num_rows == 12
     assert beats([]).num_rows == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -10,54 +11,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.pipeline import queues
-from chappe.pipeline.schema import EVENT, TABLES, arrow_schema
+from chappe.pipeline.schema import EVENT, MINUTES, TABLES, arrow_schema
 from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.sketch import time_of
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, hour
+from tests.pipeline.traffic import DAY, HOUR, MINUTE
 
 FLOW = st.fixed_dictionaries(
     {
         "what": st.sampled_from([*QUEUE_KINDS, "lent", "finished", "removed"]),
-        "window": st.integers(0, 4).map(lambda n: DAY + HOUR + (n - 2) * MINUTE),
+        "app": st.sampled_from(["a", None]),
+        "queue": st.sampled_from(["queue/q", "queue/r"]),
+        "window": st.integers(0, 4).map(lambda n: DAY + HOUR + n * MINUTE),
+        "frontier": st.one_of(st.none(), st.integers(DAY, DAY + 9)),
         "bucket": st.one_of(st.none(), st.integers(0, 900)),
         "count": st.integers(1, 5),
     }
 )
-SCHEMA = pa.schema(
-    {
-        **{name: pa.string() for name in ("app", "queue", "what")},
-        "window": pa.int64(),
-        "bucket": pa.int32(),
-        **{name: pa.int64() for name in ("count", "max")},
-    }
-)
+SCHEMA = arrow_schema(TABLES["flows"]).remove(0)
+
+
+def aged(flow: dict) -> dict:
+    """Only what is handed out has an age."""
+    if flow["what"] == "lent" and flow["bucket"] is not None:
+        return {**flow, "max": math.ceil(time_of(flow["bucket"]))}
+    return {**flow, "bucket": None}
 
 
 def of(flows: list[dict], *kinds: str) -> int:
     return sum(flow["count"] for flow in flows if flow["what"] in kinds)
 
 
-@given(st.lists(FLOW, max_size=30), st.one_of(st.none(), st.integers(-3, 9)))
-def test_a_minute_has_what_happened_in_it_and_the_lag_of_all_before(
-    drawn: list[dict], before: int | None
-):
-    flows = []
-    for flow in drawn:
-        aged = flow["what"] == "lent" and flow["bucket"] is not None
-        age = {"max": math.ceil(time_of(flow["bucket"]))} if aged else {"bucket": None}
-        flows.append({**flow, **age})
-    # What was in the queue before is a row, too.
-    begun = [] if before is None else [{"what": "begun", "count": before}]
-    key = (pa.scalar("a"), pa.scalar("queue/q"))
-    made = queues._of_queue(key, pa.Table.from_pylist([*begun, *flows], SCHEMA)).to_pylist()
-    lag = before or 0
-    assert [row["window"] for row in made] == sorted({flow["window"] for flow in flows})
-    for row in made:
-        mine = [flow for flow in flows if flow["window"] == row["window"]]
-        lag += of(mine, "stored", "replayed") - of(mine, "finished", "removed")
-        assert (row["app"], row["queue"], row["hour"]) == ("a", "queue/q", hour(row["window"]))
-        assert row["lag"] == lag
+@given(st.lists(FLOW, max_size=30))
+def test_a_minute_has_what_happened_in_it(drawn: list[dict]):
+    flows = [aged(flow) for flow in drawn]
+    made = queues.minutes(pa.Table.from_pylist(flows, SCHEMA))
+    assert made.schema == arrow_schema(MINUTES)
+    keys = ("app", "queue", "window")
+    told = {tuple(row[key] for key in keys): row for row in made.to_pylist()}
+    assert len(told) == made.num_rows
+    assert told.keys() == {tuple(flow[key] for key in keys) for flow in flows}
+    for key, row in told.items():
+        mine = [flow for flow in flows if tuple(flow[name] for name in keys) == key]
+        assert row["change"] == of(mine, "stored", "replayed") - of(mine, "finished", "removed")
         assert {kind: row[kind] for kind in QUEUE_KINDS} == {k: of(mine, k) for k in QUEUE_KINDS}
+        frontiers = [flow["frontier"] for flow in mine if flow["frontier"] is not None]
+        assert row["frontier"] == max(frontiers, default=None)
         ages = sorted(
             f["bucket"] for f in mine if f["bucket"] is not None for _ in range(f["count"])
         )
@@ -69,6 +67,21 @@ def test_a_minute_has_what_happened_in_it_and_the_lag_of_all_before(
             assert row[name] == pytest.approx(time_of(ages[math.ceil(share * len(ages)) - 1]))
 
 
+@given(st.lists(FLOW, max_size=12), st.lists(FLOW, max_size=3), st.lists(FLOW, max_size=3))
+def test_flows_change_from_the_first_minute_on_that_has_others(
+    same: list[dict], before: list[dict], now: list[dict]
+):
+    def counted(rows: list[dict]) -> Counter[str]:
+        return Counter(repr(aged(row)) for row in rows)
+
+    old = pa.Table.from_pylist([aged(row) for row in [*same, *before]], SCHEMA)
+    # In whatever order.
+    new = pa.Table.from_pylist([aged(row) for row in [*now, *reversed(same)]], SCHEMA)
+    others = (counted(before) - counted(now)) + (counted(now) - counted(before))
+    windows = [row["window"] for row in [*before, *now] if repr(aged(row)) in others]
+    assert queues.first_change(old, new) == min(windows, default=None)
+
+
 def test_flows_of_the_same_are_added_up_and_the_youngest_and_the_longest_wait_remain():
     same = {"app": "a", "queue": "queue/q", "what": "lent", "window": DAY, "bucket": 7}
     parts = [
@@ -77,8 +90,7 @@ def test_flows_of_the_same_are_added_up_and_the_youngest_and_the_longest_wait_re
         {**same, "count": 1, "frontier": None, "max": 10},
         {**same, "count": 4, "frontier": DAY + 9, "max": 1, "bucket": None},
     ]
-    schema = SCHEMA.append(pa.field("frontier", pa.int64()))
-    made = queues.flows(pa.Table.from_pylist(parts, schema)).to_pylist()
+    made = queues.flows(pa.Table.from_pylist(parts, SCHEMA)).to_pylist()
     assert sorted(made, key=lambda row: row["count"]) == [
         {**same, "count": 4, "frontier": DAY + 9, "max": 1, "bucket": None},
         {**same, "count": 6, "frontier": DAY + 5, "max": 11},
@@ -109,23 +121,8 @@ def test_queues_that_are_removed_and_letters_that_are_thrown_away_together_are_f
 
 
 def test_what_is_of_no_known_number_is_none():
-    rows = [{"what": what, "window": DAY} for what in ("removed", "purged")]
-    flows = [{"what": "stored", "window": DAY, "count": 3}, *rows, {"what": "begun"}]
-    key = (pa.scalar("a"), pa.scalar("queue/q"))
-    [made] = queues._of_queue(key, pa.Table.from_pylist(flows, SCHEMA)).to_pylist()
-    assert (made["stored"], made["purged"], made["lag"]) == (3, 0, 3)
-
-
-def test_a_frontier_is_the_youngest_that_was_handed_out_of_all_that_is_told() -> None:
-    names = ("app", "queue", "frontier")
-    told = [
-        [("a", "q", DAY), ("a", "q", DAY + 2), ("a", "r", None), ("b", "q", DAY + 3)],
-        [("a", "q", DAY + 1), ("a", "q", None)],
-        [],
-    ]
-    schema = pa.schema([("app", pa.string()), ("queue", pa.string()), ("frontier", pa.int64())])
-    flows = [
-        pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
-        for rows in told
-    ]
-    assert queues.frontiers(flows) == {("a", "q"): DAY + 2, ("b", "q"): DAY + 3}
+    about = {"app": "a", "queue": "queue/q", "window": DAY}
+    rows = [{**about, "what": what} for what in ("removed", "purged")]
+    flows = [{**about, "what": "stored", "count": 3}, *rows]
+    [made] = queues.minutes(pa.Table.from_pylist(flows, SCHEMA)).to_pylist()
+    assert (made["stored"], made["purged"], made["change"]) == (3, 0, 3)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from tests.pipeline.traffic import MINUTE, hour
+from tests.pipeline.traffic import HOUR, MINUTE, hour
 
 Key = tuple[Any, ...]
 
@@ -46,6 +46,24 @@ class Truth:
         for key in sorted(table):
             sums[key[:-1]] += sum(table[key][name] for name in columns)
             yield key, sums[key[:-1]]
+
+    def waiting(self) -> list[Key]:
+        """Where a queue is not empty at an hour's begin, and nothing happens in it, but does in
+        others."""
+        hours = sorted({key[-1] // HOUR * HOUR for key in self.queues})
+        return [
+            (*place, begin)
+            for place in sorted({key[:-1] for key in self.queues})
+            for begin in hours
+            if self._lag(place, begin) and not self._happens(place, begin)
+        ]
+
+    def _lag(self, place: Key, time: int) -> int:
+        mine = (key for key in self.queues if key[:-1] == place and key[-1] < time)
+        return sum(self.queues[key]["change"] for key in mine)
+
+    def _happens(self, place: Key, begin: int) -> bool:
+        return any(key[:-1] == place and begin <= key[-1] < begin + HOUR for key in self.queues)
 
 
 class Life:

@@ -126,3 +126,12 @@ def changes(*parts: Longs) -> Flags:
     for part in parts:
         found[1:] |= part[1:] != part[:-1]
     return found
+
+
+def running(change: Longs, begins: Longs, known: Sequence[int]) -> Longs:
+    """What things come to after each change; those of one thing follow each other, from somewhere
+    on, and it was known what it was before."""
+    upto = np.cumsum(change)
+    first = np.array(known, np.int64) - upto[begins] + change[begins]
+    now: Longs = upto + np.repeat(first, np.diff(begins, append=len(change)))
+    return now

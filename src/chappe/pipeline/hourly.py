@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 from chappe.pipeline.clocks import offsets
 from chappe.pipeline.delivery import delivery
@@ -18,7 +19,7 @@ from chappe.pipeline.latency import latency
 from chappe.pipeline.links import links, travels
 from chappe.pipeline.packing import SUMS, Pack, read
 from chappe.pipeline.parts import write_part
-from chappe.pipeline.queues import flows, of_queues
+from chappe.pipeline.queues import first_change, flows, of_queues
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.silver import once
 from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS
@@ -35,12 +36,15 @@ _MAKERS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
 }
 # A pack of where it is written what nodes told of an hour.
 _SOURCES: Final = "sources"
+# A pack that tells since when the hour's flows are others than they were.
+_CHANGED: Final = "changed"
 
 
 def put_together(
     packs: DataFrame, sources: Mapping[str, pa.Table], tables: Path, run: int, partitions: int
 ) -> DataFrame:
-    """Write what the packs of sums of each hour come to, with what its sources tell."""
+    """Write what the packs of sums of each hour come to, with what its sources tell; each has some.
+    Packs of what changed, see `changed_since`."""
     keys = ("born_hour", "note", "data")
     told = [
         Pack(SUMS, hour_us(hour) // HOUR_US, 0, rows, _SOURCES) for hour, rows in sources.items()
@@ -56,26 +60,40 @@ def _put_together(
     batches: Iterable[pa.RecordBatch], tables: str, run: int
 ) -> Iterator[pa.RecordBatch]:
     for hour, packs in itertools.groupby(_by_hour(batches), key=lambda pack: pack[0][0]):
-        _put_hour(hour, ((note, rows) for (_hour, note), rows in packs), Path(tables), run)
-    yield from ()
+        every = ((note, rows) for (_hour, note), rows in packs)
+        changed = _put_hour(hour, every, Path(tables), run)
+        if changed is not None:
+            yield Pack(SUMS, hour, 0, pa.table({"window": [changed]}), _CHANGED).batch()
 
 
-def _put_hour(hour: int, packs: Iterable[tuple[str, pa.Table]], tables: Path, run: int) -> None:
+def _put_hour(
+    hour: int, packs: Iterable[tuple[str, pa.Table]], tables: Path, run: int
+) -> int | None:
+    """Says from which minute on the hour's flows are others than they were."""
     begin = hour * HOUR_US
     name = hour_name(begin)
-    travelled, sources = None, None
+    # What is made of sources, too.
+    kept = {}
     for note, rows in packs:
-        if note == _SOURCES:
-            sources = rows
-        elif note == LINKS:
-            travelled = _MAKERS[note](rows)
-        else:
+        if note in (LATENCY, DELIVERY):
             write_part(tables, note, run, name, 0, _MAKERS[note](rows))
-    if sources is not None:
-        found = told(sources)
-        write_part(tables, LINKS, run, name, 0, links(begin, found, travelled))
-        # The second part of the hour's flows.
-        write_part(tables, FLOWS, run, name, 1, of_queues(found.thrown))
+        else:
+            kept[note] = rows
+    found = told(kept.pop(_SOURCES))
+    made = {note: _MAKERS[note](rows) for note, rows in kept.items()}
+    write_part(tables, LINKS, run, name, 0, links(begin, found, made.get(LINKS)))
+    flowing = of_queues(found.thrown)
+    if FLOWS in made:
+        flowing = pa.concat_tables([made[FLOWS].cast(flowing.schema), flowing])
+    write_part(tables, FLOWS, run, name, 0, flowing)
+    return first_change(found.flows, flowing)
+
+
+def changed_since(put: DataFrame) -> int | None:
+    """From which minute on queues are to be told of anew, by what was put together."""
+    told = put.where(fn.col("note") == _CHANGED).select("data").collect()
+    changed = [read(pa.scalar(bytes(row["data"]), pa.binary()))["window"][0] for row in told]
+    return min((one.as_py() for one in changed), default=None)
 
 
 def find_offsets(spark: SparkSession, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:

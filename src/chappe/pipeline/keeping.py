@@ -26,7 +26,8 @@ LARGE = ("quarantine", "events", "paths", "clocks")
 # What is small, and stands for itself. The audit judges what is open in every run: as long as its
 # verdicts are kept, so is that.
 SMALL = ("latency", "delivery", "links", "queues", "odd", "audit")
-# All others are sums over all time: who forgot their beginnings would count wrong.
+# All others are sums over all time: who forgot their beginnings would count wrong. Of what is in
+# queues the last hour tells: that is never forgotten.
 
 # What is still told of the oldest hour that is kept is put together with what is known of the hours
 # before it: clocks, links and sessions look back so far.
@@ -84,7 +85,10 @@ def expire(
     for name, limit in limits.items():
         table = Table(tables, name)
         before += len(table.files())
-        table.forget(hour_name(limit))
+        oldest = hour_name(limit)
+        if name == "queues":
+            oldest = min(oldest, max(table.hours(), default=oldest))
+        table.forget(oldest)
         after += len(table.files())
         freed += _vacuum(tables / name, _READERS_H)
     return Kept(before, after, freed)

@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline import audit, bronze, clocks, lives, online, presence, queues, silver
+from chappe.pipeline import audit, backlog, bronze, clocks, lives, online, presence, silver
+from chappe.pipeline.hourly import changed_since
 from chappe.pipeline.hours import HOUR_US, and_before, around, hour_us
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, opened
 from chappe.pipeline.schema import TABLES, arrow_schema
-from chappe.pipeline.table import Table, batches, read
+from chappe.pipeline.table import Table, read
 from chappe.pipeline.told import sources
 from chappe.pipeline.touched import touched
 from chappe.pipeline.work import Work
@@ -151,14 +152,17 @@ class Making:
             return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
         return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", wanted)]))
 
-    def _by_hour(self) -> None:
-        self._work.by_hour(self._gathered(), self._sources)
+    def _by_hour(self) -> DataFrame:
+        return self._work.by_hour(self._gathered(), self._sources)
 
     def _sources(self) -> dict[str, pa.Table]:
-        """Of each hour that links are made of anew: which files of events tell of it."""
+        """Of each hour that links are made of anew: which files tell of it."""
         files = self._tables["events"].files_by_hour(around(self._hours.links))
-        flowing = self.hours
-        return {hour: sources(hour, files, queues=hour in flowing) for hour in self._hours.links}
+        flows = self._tables["flows"].files_by_hour(self.hours)
+        return {
+            hour: sources(hour, files, flows.get(hour, ()) if hour in self.hours else None)
+            for hour in self._hours.links
+        }
 
     def _paths(self) -> Made:
         self._gathered()
@@ -182,13 +186,14 @@ class Making:
         return Made(None, self.hours)
 
     def _queues(self) -> Made:
-        """From an hour before the first message that was touched: what is in a queue later depends
-        on it, and clocks are put right by less than that."""
-        if not self.hours:
+        """From the first hour on of which flows say something else than they did: what is in a
+        queue later depends on it."""
+        changed = changed_since(self._by_hour())
+        if changed is None:
             return self._nothing("queues")
-        since = hour_us(min(self.hours)) - HOUR_US
-        made = queues.queues(self._table("flows"), since)
-        return Made(made, self._tables["queues"].hours_from(since))
+        since = changed - changed % HOUR_US
+        minutes = self._work.minutes(self._tables["flows"].files_upto("window", since), since)
+        return Made(None, backlog.write_queues(self._folder, self._plan.run, since, minutes))
 
     @cached_property
     def _life_hours(self) -> Set[str]:
@@ -235,12 +240,11 @@ class Making:
 
     def _audit(self) -> Made:
         found, horizon = self._known
-        flows = batches(self._folder, "flows", ["app", "queue", "frontier"])
         known = audit.Known(
             lives=audit.by_node(found),
             horizon=horizon,
             queues=lives.queues(self._lived),
-            frontiers=queues.frontiers(flows),
+            frontiers=backlog.frontiers(self._tables["queues"]),
         )
         others = self._tables["odd"].hours() - self._hours.paths
         made = audit.audit(

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chappe.pipeline.columns import Longs, changes, grouped, longs, ranks, whole
+from chappe.pipeline.columns import Longs, changes, grouped, longs, ranks, running, whole
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.lives import Life
 from chappe.pipeline.parts import clear_parts, write_part
@@ -130,11 +130,9 @@ def _at(columns: Mapping[str, pa.Array], rows: Longs) -> list[Place]:
 
 def _carried(change: Longs, begins: Longs, places: list[Place], online: dict[Place, int]) -> Longs:
     """How many are online after each change; those of a place follow each other."""
-    sizes = np.diff(begins, append=len(change))
-    upto = np.cumsum(change)
-    known = np.array([online.get(place, 0) for place in places], np.int64)
-    now: Longs = upto + np.repeat(known - upto[begins] + change[begins], sizes)
-    online.update(zip(places, now[begins + sizes - 1].tolist(), strict=True))
+    now = running(change, begins, [online.get(place, 0) for place in places])
+    ends = np.append(begins[1:], len(change)) - 1
+    online.update(zip(places, now[ends].tolist(), strict=True))
     return now
 
 

@@ -38,17 +38,17 @@ def read_events(
     """Packs of the rows of files, by what they are of. A pack of events notes that there are beats
     among them."""
     read = functools.partial(_events, closed=closed, pieces=pieces)
-    return _each(spark, files, tasks).mapInArrow(read, PACK)
+    return each(spark, files, tasks).mapInArrow(read, PACK)
 
 
 def read_paths(spark: SparkSession, files: Sequence[str], pieces: int) -> DataFrame:
     """Packs of the events that paths were made of: to be gathered anew with others."""
-    return _each(spark, files).mapInArrow(functools.partial(_paths, pieces=pieces), PACK)
+    return each(spark, files).mapInArrow(functools.partial(_paths, pieces=pieces), PACK)
 
 
 def read_rows(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     """Packs of events that were packs before."""
-    return _each(spark, files).mapInArrow(_rows, PACK)
+    return each(spark, files).mapInArrow(_rows, PACK)
 
 
 def columns_of(files: Iterable[str], names: Sequence[str]) -> Iterator[pa.Table]:
@@ -70,7 +70,7 @@ def rows_of(files: Sequence[str], names: Sequence[str], kinds: Sequence[str]) ->
     return pa.concat_tables(parts)
 
 
-def _each(spark: SparkSession, files: Sequence[str], tasks: int = _TASKS) -> DataFrame:
+def each(spark: SparkSession, files: Sequence[str], tasks: int = _TASKS) -> DataFrame:
     """The names of files, spread over tasks."""
     names = spark.createDataFrame([(file,) for file in files], "file string")
     return names.repartition(max(1, min(_TASKS, tasks, len(files))))
@@ -79,13 +79,14 @@ def _each(spark: SparkSession, files: Sequence[str], tasks: int = _TASKS) -> Dat
 def _events(
     batches: Iterable[pa.RecordBatch], closed: Closed, pieces: int
 ) -> Iterator[pa.RecordBatch]:
-    for file in _names(batches):
+    for file in names_of(batches):
         for rows in _tables(file):
             for pack in _sorted_out(_typed(rows), closed, pieces, file):
                 yield pack.batch()
 
 
-def _names(batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+def names_of(batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+    """Names of files, as a task gets them."""
     return (file for batch in batches for file in batch.column(0).to_pylist())
 
 
@@ -130,7 +131,7 @@ def _sorted_out(rows: pa.Table, closed: Closed, pieces: int, file: str) -> Itera
 
 def _paths(batches: Iterable[pa.RecordBatch], pieces: int) -> Iterator[pa.RecordBatch]:
     about = ("message", "label", "app", "sender", "share")
-    for file in _names(batches):
+    for file in names_of(batches):
         for paths in _tables(file, [*about, "hops"]):
             rows = _hops(paths, about)
             for places, [piece] in runs([pieces_of({n: rows[n] for n in _OF}, pieces)]):
@@ -149,7 +150,7 @@ def _hops(paths: pa.Table, about: Sequence[str]) -> dict[str, Any]:
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for file in _names(batches):
+    for file in names_of(batches):
         for rows in _tables(file):
             yield Pack(EVENTS, _hour_of(file), 0, _typed(rows)).batch()
 

@@ -122,7 +122,7 @@ TABLES: Final[dict[str, StructType]] = {
     ),
     "queues": _table(
         "app:string queue:string window:long stored:long lent:long acked:long returned:long "
-        "died:long cancelled:long purged:long replayed:long lag:long "
+        "died:long cancelled:long purged:long replayed:long lag:long frontier:long "
         "age_p50:double age_p99:double age_max:long"
     ),
     "sessions": _table(
@@ -146,6 +146,12 @@ PACK = StructType(
 TURNOVER = _struct(
     "app:string edge:string window:long opened:long closed:long reconnects:long "
     "duration_p50:double duration_p99:double"
+)
+# What of `queues` flows say.
+MINUTES = _struct(
+    "app:string queue:string window:long stored:long lent:long acked:long returned:long "
+    "died:long cancelled:long purged:long replayed:long change:long frontier:long "
+    "age_p50:double age_p99:double age_max:long"
 )
 
 assert set(_HOP_NAMES) < set(NAMES)

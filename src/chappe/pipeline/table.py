@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,14 @@ class Table:
             if (file.get(f"min.{column}") or 0) < end and (file.get(f"max.{upto}") or end) >= first
         }
 
+    def files_upto(self, column: str, first: int) -> list[str]:
+        """Files that have values of a column from one on, as far as the log tells."""
+        return [
+            str(self._root / file["path"])
+            for file in self._added()
+            if (file.get(f"max.{column}") or first) >= first
+        ]
+
     def forget(self, before: str) -> None:
         """Forget all hours before one; of an hour whose name is none, nothing."""
         delta = self._delta()
@@ -215,14 +223,6 @@ def read(
     wanted = list(columns) if columns is not None else schema.names
     files = _filesystem(root)
     return DeltaTable(root).to_pyarrow_table(columns=wanted, filters=filters, filesystem=files)
-
-
-def batches(tables: Path, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same of a table that may be large, a little at a time."""
-    root = tables / name
-    if DeltaTable.is_deltatable(str(root)):
-        dataset = DeltaTable(root).to_pyarrow_dataset(filesystem=_filesystem(root))
-        yield from dataset.to_batches(columns=list(columns))
 
 
 def _filesystem(root: Path) -> pa.fs.FileSystem:

@@ -14,15 +14,17 @@ import pyarrow.compute as pc
 
 from chappe.pipeline.hours import around
 from chappe.pipeline.reading import columns_of, rows_of
+from chappe.pipeline.schema import TABLES, arrow_schema
 
 UP: Final = "link_up"
 DOWN: Final = "link_down"
 BEAT: Final = "link"
 _OF_LINKS = ("kind", "node", "boot", "serial", "at", "peer", "round_trip", "ahead")
 _OF_QUEUES = ("kind", "app", "message", "target", "at", "n")
+_OF_FLOWS = arrow_schema(TABLES["flows"]).remove(0)
 _THROWN = ("removed", "purged")
 # What a file is read for.
-_BESIDE, _LINKS, _QUEUES = "beside", "links", "queues"
+_BESIDE, _LINKS, _QUEUES, _FLOWS = "beside", "links", "queues", "flows"
 _SOURCES = pa.schema([("use", pa.string()), ("file", pa.string())])
 
 
@@ -37,14 +39,21 @@ class Told(NamedTuple):
     last: Mapping[str, int]
     # Where many messages were taken out of queues at once, if that is asked for.
     thrown: pa.Table
+    # The flows that there were of it.
+    flows: pa.Table
 
 
-def sources(hour: str, files: Mapping[str, Sequence[str]], *, queues: bool) -> pa.Table:
-    """Which of the files of `events`, by their hour, tell of an hour."""
+def sources(
+    hour: str, files: Mapping[str, Sequence[str]], flows: Sequence[str] | None = None
+) -> pa.Table:
+    """Which of the files of `events`, by their hour, tell of an hour; and of `flows`, if those are
+    made anew."""
     own = files.get(hour, ())
     rows = [(_BESIDE, file) for near in sorted(around([hour])) for file in files.get(near, ())]
     rows += [(_LINKS, file) for file in own]
-    rows += [(_QUEUES, file) for file in own if queues]
+    if flows is not None:
+        rows += [(_QUEUES, file) for file in own]
+        rows += [(_FLOWS, file) for file in flows]
     return pa.Table.from_pylist([{"use": use, "file": file} for use, file in rows], _SOURCES)
 
 
@@ -62,6 +71,7 @@ def told(sources: pa.Table) -> Told:
         changes,
         _last(files(_BESIDE)) if went else {},
         rows_of(files(_QUEUES), _OF_QUEUES, _THROWN),
+        pa.concat_tables([_OF_FLOWS.empty_table(), *columns_of(files(_FLOWS), _OF_FLOWS.names)]),
     )
 
 

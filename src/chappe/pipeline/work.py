@@ -19,6 +19,7 @@ from chappe.pipeline import paths
 from chappe.pipeline.bronze import Plan
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.hourly import find_offsets, put_together, write_events
+from chappe.pipeline.minutes import write_minutes
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import clear_parts
@@ -70,10 +71,21 @@ class Work:
         are new, and of those that files of paths had before."""
         return self._kept("sums", lambda: self._gather(before, hours, clocks()))
 
-    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> None:
+    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> DataFrame:
         """Write all tables that are sums of an hour's paths, and of what nodes told of the hour
-        besides, as sources say by hour."""
-        self._kept("hours", lambda: self._put_together(sums, sources()))
+        besides, as sources say by hour; packs of what changed."""
+        return self._kept("hours", lambda: self._put_together(sums, sources()))
+
+    def minutes(self, flows: Sequence[str], since_us: int) -> dict[str, list[str]]:
+        """Files of what happened in queues since a time, by hour, of files of flows."""
+        place = self._folder / "minutes"
+        done = place / "_SUCCESS"
+        if not done.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            write_minutes(self._spark, flows, since_us, place, _tasks(len(flows))).collect()
+            done.touch()
+        return {file.stem: [str(file)] for file in place.glob("*.parquet")}
 
     def offsets(self, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:
         """Packs of what beats say of clocks, by hour, of files of events."""
