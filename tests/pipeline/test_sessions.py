@@ -75,7 +75,7 @@ def test_who_is_back_just_in_time_came_back(later: int, back: int):
     here.tell("n1", DAY, "session_closed", **WHO, came=DAY)
     soon = DAY + OPTIONS.reconnect_ms * 1000
     here.tell("n1", soon + later, "session_opened", **WHO)
-    closed, opened = sessions.turnover(events(here.rows), H0, clocks({}), OPTIONS).to_pylist()
+    closed, opened = turnover(events(here.rows), H0, clocks({})).to_pylist()
     assert (opened["opened"], opened["reconnects"]) == (1, back)
     # One that ends as it begins has lasted, for next to nothing.
     assert closed["duration_p50"] == pytest.approx(1)
