@@ -26,7 +26,7 @@ from benchmarks.load import Load, LoadError
 from benchmarks.memory import Memory
 from benchmarks.queues import QueueSpeed
 from benchmarks.rejoin import Rejoin
-from benchmarks.report import compose
+from benchmarks.report import compose, put_in
 from benchmarks.routing import RouteLookUp
 from benchmarks.server import CHAPPE, Recipe, ServerError, recipes
 from benchmarks.startup import StartUp
@@ -68,17 +68,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = compose(tables, versions, quick=options.quick)
     console.print(Markdown(report))
     if options.write is not None:
-        options.write.write_text(report)
-        for chart in charts(tables):
-            options.write.with_name(chart.file).write_text(draw(chart, tables))
+        _write(options, report, tables)
     return 0
+
+
+def _write(options: argparse.Namespace, report: str, tables: list[Table]) -> None:
+    if options.only and not options.quick and options.write.exists():
+        # Charts are of all that there is.
+        options.write.write_text(put_in(options.write.read_text(), tables))
+        return
+    options.write.write_text(report)
+    for chart in charts(tables):
+        options.write.with_name(chart.file).write_text(draw(chart, tables))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("--only", choices=[m.name for m in MEASUREMENTS], help="measure just this")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, once")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the report and the chart")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE",
+        help="write the report and the charts; with --only, into the report that is there",
+    )
     parser.add_argument(
         "--no-peers", dest="peers", action="store_false", help="measure Chappe alone"
     )

@@ -58,10 +58,31 @@ def compose(tables: Sequence[Table], versions: Mapping[str, str], *, quick: bool
     return "\n".join([*parts, _NOTES])
 
 
+def put_in(report: str, tables: Sequence[Table]) -> str:
+    """A report with these tables in place of the same ones, or behind all others; each says when
+    and of what it was measured, as that is not what the report's head says."""
+    head, *sections = re.split(r"^(?=## )", report, flags=re.MULTILINE)
+    of_title = {section.partition("\n")[0]: section for section in sections}
+    notes = of_title.pop(_NOTES.partition("\n")[0], _NOTES)
+    for table in tables:
+        title, _, rest = table.markdown().partition("\n")
+        of_title[title] = f"{title}\n\n*Measured by itself: {_moment()}.*\n{rest}\n"
+    return "".join([head, *of_title.values(), notes])
+
+
+def _moment() -> str:
+    load = f"load average {os.getloadavg()[0]:.2f}"
+    return f"{_now()}, commit {_commit()}, {load} in the last minute"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _circumstances(versions: Mapping[str, str]) -> str:
     rows = {
         "made by": f"`{_command()}`",
-        "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "at": _now(),
         "commit": _commit(),
         "machine": f"{os.cpu_count()} cores, {_processor()}, {_memory()}",
         "kernel": f"{platform.system()} {platform.release()}",

@@ -18,7 +18,7 @@ from benchmarks.figure import Promise, Table, best_ratio, figure, ratio
 from benchmarks.load import Load
 from benchmarks.queues import PAYLOAD_BYTES, QueueSpeed
 from benchmarks.rejoin import join_crowds
-from benchmarks.report import compose
+from benchmarks.report import compose, put_in
 from benchmarks.routing import RouteLookUp
 from benchmarks.server import CHAPPE
 
@@ -155,6 +155,20 @@ def test_a_chart_shows_the_bars_of_its_own_tables_only() -> None:
     assert draw(CLUSTER, tables).count("<rect") == 2  # its ground, and one bar
     report = compose(tables, {}, quick=False)
     assert report.index(CLUSTER.file) > report.index("## A")
+
+
+def test_tables_measured_by_themselves_take_the_place_of_those_in_a_report() -> None:
+    first = [Table(title, "", ["what"], [[f"old {title}"]]) for title in ("A", "B")]
+    report = compose(first, {"nats": "1"}, quick=False)
+    then = [Table(title, "", ["what"], [[f"new {title}"]]) for title in ("B", "C")]
+    put = put_in(report, then)
+    assert put.partition("## ")[0] == report.partition("## ")[0]
+    assert re.findall("(?m)^## .+", put) == ["## A", "## B", "## C", "## How to read this"]
+    assert "old A" in put
+    assert "old B" not in put
+    assert put.count("*Measured by itself: ") == 2
+    # As often as one likes.
+    assert re.sub("Measured.+", "", put_in(put, then)) == re.sub("Measured.+", "", put)
 
 
 def test_the_best_is_divided_by_the_best() -> None:

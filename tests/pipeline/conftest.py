@@ -1,4 +1,4 @@
-"""One session of Spark for all tests here, and one run over the day that they look at."""
+"""One session of Spark for all tests here, and one run over each of what most of them look at."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chappe.pipeline.job import run
-from tests.pipeline import sparks
+from tests.pipeline import pair, sparks
 from tests.pipeline.day import Day
 from tests.pipeline.traffic import save
 
@@ -55,3 +55,21 @@ def tables(spark: SparkSession, day: Day, tmp_path_factory: pytest.TempPathFacto
     save(day.rows, root / "events")
     run(spark, [root / "events"], root / "tables", day.options)
     return root / "tables"
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """What two nodes told, each in a folder of its own."""
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    pair.tell(one, two)
+    return one, two
+
+
+@pytest.fixture(scope="session")
+def whole(
+    spark: SparkSession, folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """What one run makes of both."""
+    tables = tmp_path_factory.mktemp("whole")
+    run(spark, folders, tables)
+    return tables

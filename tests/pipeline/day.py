@@ -245,6 +245,8 @@ class Day:
 def nonsense(good: Row) -> list[tuple[Row, str]]:
     """Rows that break each of the rules, and what is said of them."""
     missing = ("v", "kind", "node", "boot", "serial", "at", "share")
+    # No number that is absurd comes as far as to be added to another.
+    most, never = 2**63 - 1, "at no time that an id is given at"
     changes: list[tuple[dict[str, Any], str]] = [
         *(({name: None}, f"{name}: missing") for name in missing),
         ({"v": 0}, "v: not a version"),
@@ -259,6 +261,11 @@ def nonsense(good: Row) -> list[tuple[Row, str]]:
         ({"kind": "answered"}, "label: missing"),
         ({"kind": "lent", "message": 5}, "group_name: missing"),
         ({"kind": "link_up"}, "peer: missing"),
+        ({"kind": "answered", "label": "words", "came": most}, f"came: {never}"),
+        ({"kind": "stored", "message": 5, "due": most}, f"due: {never}"),
+        ({"kind": "link", "peer": "n2", "ahead": -most}, f"ahead: {never}"),
+        ({"kind": "published", "message": 5, "n": most}, "n: not a number of them"),
+        ({"kind": "purged", "target": "queue/q", "n": -1}, "n: not a number of them"),
     ]
     return [
         ({**good, "serial": 1_000_000 + n, **change}, problem)

@@ -32,6 +32,8 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.driver.extraJavaOptions": f"{JAVA} -Dlog4j2.configurationFile=file:{_LOGGING}",
     "spark.executor.extraJavaOptions": JAVA,
+    # As sessions of `chappe pipeline` have it.
+    "spark.python.daemon.module": "chappe.pipeline.daemon",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.codegen.wholeStage": "false",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chappe.pipeline import backlog, queues
 from chappe.pipeline.backlog import Stock, of_hour, stock_of
 from chappe.pipeline.options import Options
-from chappe.pipeline.parts import write_whole
+from chappe.pipeline.parts import Attempt, write_whole
 from chappe.pipeline.paths import paths_of
 from chappe.pipeline.schema import EVENT, MINUTES, arrow_schema
 from chappe.pipeline.sums import FLOWS, Sums
@@ -83,7 +83,7 @@ def test_hours_one_after_another_are_what_is_counted_row_by_row(rows: list[dict]
 
 
 def test_rows_since_a_time_go_on_from_the_hour_before(tmp_path: Path):
-    about = {"app": "a", "queue": "queue/q", "stored": 1}
+    about = {"app": "a", "queue": "queue/q", "stored": 1, "frontier": None}
     first = [
         {**about, "window": DAY, "change": 3, "frontier": DAY + 5},
         {**about, "queue": "queue/r", "window": DAY, "change": 1},
@@ -98,15 +98,16 @@ def test_rows_since_a_time_go_on_from_the_hour_before(tmp_path: Path):
         {**about, "window": DAY + 4 * HOUR, "change": 1},
     ]
     table = Table(tmp_path, "queues")
-    replaced = backlog.write_queues(tmp_path, 1, DAY, files(tmp_path / "1", first))
+    one, two = (Attempt.begin(tmp_path, run) for run in (1, 2))
+    replaced = backlog.write_queues(one, DAY, files(tmp_path / "1", first))
     assert replaced == set()
-    table.commit(1, replaced)
+    table.commit(one, replaced)
     assert taken(read(tmp_path, "queues")) == plain(first)
     assert backlog.frontiers(table) == {}
     since = DAY + 2 * HOUR
-    replaced = backlog.write_queues(tmp_path, 2, since, files(tmp_path / "2", then))
+    replaced = backlog.write_queues(two, since, files(tmp_path / "2", then))
     assert replaced == {hour(since), hour(since + HOUR)}
-    table.commit(2, replaced)
+    table.commit(two, replaced)
     assert taken(read(tmp_path, "queues")) == plain([*first[:2], *then])
     assert backlog.frontiers(table) == {("a", "queue/q"): DAY + 5}
 

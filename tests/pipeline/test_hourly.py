@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chappe.pipeline import hourly
 from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
-from chappe.pipeline.packing import SUMS, Pack, read
-from chappe.pipeline.parts import parts_of, write_part
+from chappe.pipeline.packing import EVENTS, SUMS, Pack, read
+from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.schema import EVENT, PACK, arrow_schema
 from chappe.pipeline.silver import once
 from chappe.pipeline.sums import FLOWS, LINKS
@@ -41,8 +45,9 @@ def files(tmp_path: Path) -> dict[str, list[str]]:
 
 def _saved(place: Path, name: str, rows: list[Row]) -> str:
     mine = [row for row in rows if hour(row["at"]) == name]
-    write_part(place, "events", 1, name, 0, once(pa.Table.from_pylist(mine, arrow_schema(EVENT))))
-    return str(parts_of(place, "events", 1) / f"hour={name}" / "part-0.parquet")
+    given = Attempt(place, 1, "given")
+    write_part(given, "events", name, 0, once(pa.Table.from_pylist(mine, arrow_schema(EVENT))))
+    return str(given.place("events") / f"hour={name}" / "part-0.parquet")
 
 
 def put(tables: Path, *packs: tuple[str, str, pa.Table]) -> list[tuple[str, int]]:
@@ -51,7 +56,9 @@ def put(tables: Path, *packs: tuple[str, str, pa.Table]) -> list[tuple[str, int]
         Pack(SUMS, hour_us(name) // HOUR_US, 0, rows, note).batch() for name, note, rows in packs
     ]
     given = [batch.select(["born_hour", "note", "data"]) for batch in batches]
-    made = pa.Table.from_batches(hourly._put_together(given, str(tables), 1), arrow_schema(PACK))
+    made = pa.Table.from_batches(
+        hourly._put_together(given, Attempt(tables, 1, "put")), arrow_schema(PACK)
+    )
     return [
         (hour_name(hour.as_py() * HOUR_US), read(data)["window"][0].as_py())
         for hour, data in zip(made["born_hour"], made["data"], strict=True)
@@ -60,7 +67,7 @@ def put(tables: Path, *packs: tuple[str, str, pa.Table]) -> list[tuple[str, int]
 
 def parts(tables: Path, name: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The rows of each file of a table, by its hour and name."""
-    found = sorted(parts_of(tables, name, 1).glob("hour=*/*.parquet"))
+    found = sorted(Attempt(tables, 1, "put").place(name).glob("hour=*/*.parquet"))
     return {
         (file.parent.name.removeprefix("hour="), file.name): pq.ParquetFile(file).read().to_pylist()
         for file in found
@@ -120,7 +127,7 @@ def test_flows_of_whole_queues_are_beside_those_of_messages_if_they_are_asked_fo
     }
     # The same once more is no change.
     before = {
-        name: [str(parts_of(tmp_path, FLOWS, 1) / f"hour={name}" / "part-0.parquet")]
+        name: [str(Attempt(tmp_path, 1, "put").place(FLOWS) / f"hour={name}" / "part-0.parquet")]
         for name in (H0, H1)
     }
     again = [
@@ -142,3 +149,49 @@ def test_of_files_only_what_is_asked_for_is_told(files: dict[str, list[str]]):
     assert told(sources(later, {H2: files[H2]})).last == {}
     assert beats(files[H1]).num_rows == 12
     assert beats([]).num_rows == 0
+
+
+KINDS = ("link", "node_alive", "session_opened")
+
+
+def events_of(serials: Iterable[int]) -> pa.Table:
+    about = {"v": 1, "node": "n1", "boot": 1, "at": DAY, "peer": "n2"}
+    rows = [{**about, "serial": n, "kind": KINDS[n % 3]} for n in serials]
+    return pa.Table.from_pylist(rows, arrow_schema(EVENT))
+
+
+def split(name: str, pieces: int, *packs: Iterable[int]) -> list[pa.RecordBatch]:
+    """Events in pieces, as a task gets them."""
+    batches = [Pack(EVENTS, hour_us(name) // HOUR_US, 0, events_of(pack)).batch() for pack in packs]
+    made = hourly._split(batches, {hour_us(name) // HOUR_US: pieces})
+    found = sorted(made, key=lambda batch: batch["piece"][0].as_py())
+    return [batch.select(["born_hour", "piece", "data"]) for batch in found]
+
+
+@given(st.lists(st.lists(st.integers(1, 2000), max_size=60), max_size=3), st.integers(1, 5))
+def test_an_event_is_in_the_same_piece_whatever_pack_it_was_in(packs: list[list[int]], pieces: int):
+    found: Counter[int] = Counter()
+    places: dict[int, int] = {}
+    for batch in split(H0, pieces, *packs):
+        [piece] = batch["piece"].to_pylist()
+        assert 0 <= piece < pieces
+        for serial in read(batch["data"][0])["serial"].to_pylist():
+            found[serial] += 1
+            assert places.setdefault(serial, piece) == piece
+    assert found == Counter(serial for pack in packs for serial in pack)
+
+
+def test_pieces_of_an_hour_are_files_of_about_the_same_size_with_each_event_once(tmp_path: Path):
+    attempt = Attempt.begin(tmp_path, 1)
+    # The second file has much that the first had.
+    pieces = split(H0, 3, range(1, 201), range(101, 301))
+    assert list(hourly._write_events(pieces, attempt)) == []
+    files = sorted(attempt.place("events").glob(f"hour={H0}/*.parquet"))
+    assert [file.name for file in files] == [f"part-{n}.parquet" for n in range(3)]
+    rows = [pq.ParquetFile(file).read() for file in files]
+    assert all(90 <= one.num_rows <= 110 for one in rows)
+    assert sorted(pa.concat_tables(rows)["serial"].to_pylist()) == [*range(1, 301)]
+    for one in rows:
+        kinds = one["kind"].to_pylist()
+        assert kinds == sorted(kinds)
+    assert beats([str(file) for file in files]).num_rows == 100

@@ -119,21 +119,32 @@ def six_hours() -> list[Row]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_runs_go_on_as_if_nothing_had_been_forgotten_or_merged(spark: SparkSession, tmp_path: Path):
+def test_runs_go_on_as_if_nothing_had_been_split_merged_or_forgotten(
+    spark: SparkSession, tmp_path: Path
+):
     rows = six_hours()
     save(rows, tmp_path / "all")
     run(spark, [tmp_path / "all"], tmp_path / "whole")
     # Half of the fifth hour comes when the first is gone and the first four are closed.
     half = DAY + 4 * HOUR + HOUR // 2
     events, tables = tmp_path / "events", tmp_path / "tables"
-    save([row for row in rows if row["at"] < half], events, tag="0")
-    run(spark, [events], tables)
+    early = [row for row in rows if row["at"] < half]
+    save(early, events, tag="0")
+    # More than a run takes is taken by several.
+    counts = run(spark, [events], tables, rows_max=len(early) - 1)
+    assert (counts.run, counts.events) == (2, len(early))
     compact(tables, files_max=1)
     expire(tables, [events], large_before_us=DAY + 4 * HOUR + MINUTE)
     assert min(read(tables, "paths", ["hour"])["hour"].to_pylist()) == H[1]
     assert {file.parent.name for file in events.glob("*/*/*.parquet")} == {"hour=04"}
     save([row for row in rows if row["at"] >= half], events, tag="1")
-    run(spark, [events], tables)
+    # Of a message whose hour is gone nothing more can be said.
+    lent = next(row for row in rows if row["kind"] == "lent")
+    save([{**lent, "serial": 1_000_000, "at": half}], events, tag="2")
+    assert run(spark, [events], tables).quarantined == 1
+    assert read(tables, "quarantine", ["problem"]).to_pylist() == [
+        {"problem": "late: of an hour before 2026-03-16T04:00:00, which is forgotten"}
+    ]
     for name in ("latency", "delivery", "links", "queues", "sessions", "audit"):
         assert same(tables, name) == same(tmp_path / "whole", name), name
 

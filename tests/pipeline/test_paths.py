@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from chappe.ids import Snowflake
 from chappe.pipeline import packing, paths, reading
 from chappe.pipeline.hours import HOUR_US
-from chappe.pipeline.parts import parts_of
+from chappe.pipeline.parts import Attempt
 from chappe.pipeline.schema import HOP_NAMES
 from tests.pipeline import plain
 from tests.pipeline.tales import OPTIONS, TALES, UNSHRUNK, Tale, clocks, table
@@ -116,8 +116,9 @@ def test_paths_go_through_files_and_back(tmp_path: Path):
     def gathered(run: int, *packs: packing.Pack) -> list[Row]:
         keys = ["born_hour", "piece", "data"]
         batches = [pack.batch().select(keys) for pack in packs]
-        list(paths._gathered(iter(batches), str(tmp_path), run, nowhere, OPTIONS))
-        files = parts_of(tmp_path, "paths", run).rglob("*.parquet")
+        attempt = Attempt(tmp_path, run, "one")
+        list(paths._gathered(iter(batches), attempt, nowhere, OPTIONS))
+        files = attempt.place("paths").rglob("*.parquet")
         return ordered([row for file in files for row in pq.ParquetFile(file).read().to_pylist()])
 
     hour = DAY // HOUR_US
@@ -128,7 +129,7 @@ def test_paths_go_through_files_and_back(tmp_path: Path):
         ("request", False, 0, DAY, None),
         ("topic", False, 2, DAY + 1, None),
     }
-    [file] = parts_of(tmp_path, "paths", 1).rglob("*.parquet")
+    [file] = Attempt(tmp_path, 1, "one").place("paths").rglob("*.parquet")
     names = pa.record_batch({"file": [str(file)]})
     packs = list(reading._paths([names], pieces=3))
     assert {batch["born_hour"][0].as_py() for batch in packs} == {hour}

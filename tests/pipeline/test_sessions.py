@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.pipeline import presence, sessions
+from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.lives import Life
 from chappe.pipeline.online import of_hour, places_since, write_sessions
 from chappe.pipeline.options import Options
-from chappe.pipeline.parts import write_part
+from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.schema import EVENT, TABLES, TURNOVER, arrow_schema
 from chappe.pipeline.sessions import Cut
 from chappe.pipeline.sketch import ERROR
@@ -41,6 +42,10 @@ def world(*nodes: Node) -> World:
     return made
 
 
+def turnover(rows: pa.Table, name: str, right: Clocks) -> pa.Table:
+    return sessions.turnover(sessions.moves(rows, name, right, OPTIONS))
+
+
 def moved(rows: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in MOVED) for row in rows.to_pylist()]
 
@@ -52,7 +57,7 @@ def test_who_comes_back_soon_is_a_reconnect_wherever_it_was():
     here.tell("n2", DAY + MINUTE + SECOND, "session_opened", **WHO)
     here.tell("n2", DAY + 2 * MINUTE, "session_closed", **WHO, came=DAY + MINUTE + SECOND)
     here.tell("n2", DAY + 4 * MINUTE, "session_opened", **WHO)
-    made = sessions.turnover(events(here.rows), H0, clocks({}), OPTIONS)
+    made = turnover(events(here.rows), H0, clocks({}))
     assert moved(made) == [
         (DAY, 1, 0, 0),
         (DAY + MINUTE, 1, 1, 1),
@@ -70,7 +75,7 @@ def test_who_is_back_just_in_time_came_back(later: int, back: int):
     here.tell("n1", DAY, "session_closed", **WHO, came=DAY)
     soon = DAY + OPTIONS.reconnect_ms * 1000
     here.tell("n1", soon + later, "session_opened", **WHO)
-    closed, opened = sessions.turnover(events(here.rows), H0, clocks({}), OPTIONS).to_pylist()
+    closed, opened = turnover(events(here.rows), H0, clocks({})).to_pylist()
     assert (opened["opened"], opened["reconnects"]) == (1, back)
     # One that ends as it begins has lasted, for next to nothing.
     assert closed["duration_p50"] == pytest.approx(1)
@@ -80,7 +85,7 @@ def test_an_end_that_is_told_to_be_before_its_begin_has_lasted_for_no_time():
     here = world(Node("n1"))
     here.tell("n1", DAY, "session_closed", **WHO, came=DAY + SECOND)
     here.tell("n1", DAY, "session_closed", **WHO)
-    [row] = sessions.turnover(events(here.rows), H0, clocks({}), OPTIONS).to_pylist()
+    [row] = turnover(events(here.rows), H0, clocks({})).to_pylist()
     assert (row["closed"], row["duration_p50"]) == (2, None)
 
 
@@ -95,8 +100,8 @@ def test_hours_are_looked_through_with_those_around_them(tmp_path: Path):
     table = Table(tmp_path, "events")
     for name in {hour(row["at"]) for row in here.rows}:
         mine = [row for row in here.rows if hour(row["at"]) == name]
-        write_part(tmp_path, "events", 1, name, 0, events(mine))
-    table.commit(1, None)
+        write_part(Attempt(tmp_path, 1, "given"), "events", name, 0, events(mine))
+    table.commit(Attempt(tmp_path, 1, "given"), None)
     asked = presence.hours_of(table, {H0, H1}, {H1})
     before, after = hour(DAY - HOUR), hour(DAY + 2 * HOUR)
     assert [(one.hour, one.lives, one.stays, len(one.near)) for one in asked] == [
@@ -107,8 +112,9 @@ def test_hours_are_looked_through_with_those_around_them(tmp_path: Path):
     ]
     right = clocks({("n2", DAY + n * MINUTE): -ahead for n in range(61)})
     rows = pa.RecordBatch.from_pylist([one._asdict() for one in asked])
-    turnover = tmp_path / "turnover"
-    assert not [*presence._look_through([rows], str(tmp_path), 2, str(turnover), right, OPTIONS)]
+    turnover, attempt = tmp_path / "turnover", Attempt.begin(tmp_path, 2)
+    assert not [*presence._look_through([rows], attempt, turnover, right, OPTIONS)]
+    presence.put_pieces_together(asked, turnover)
     made = [pq.read_table(file) for file in sorted(turnover.glob("*.parquet"))]
     assert moved(pa.concat_tables(made)) == [
         (DAY - MINUTE, 1, 0, 0),
@@ -116,7 +122,7 @@ def test_hours_are_looked_through_with_those_around_them(tmp_path: Path):
         (DAY + HOUR, 1, 0, 1),
     ]
     for name in ("lives", "stays"):
-        Table(tmp_path, name).commit(2, None)
+        Table(tmp_path, name).commit(attempt, None)
     # Nobody told of its life in those hours; stays are by the hour in which they were told.
     assert read(tmp_path, "lives").num_rows == 0
     stayed = sorted(read(tmp_path, "stays").to_pylist(), key=lambda row: row["node"])
@@ -152,7 +158,7 @@ def test_who_comes_back_is_found_by_the_clock_of_all(
         for n, (user, node, opens, true) in enumerate(visits)
     ]
     right = clocks({("b", DAY + n * MINUTE): -ahead["b"] for n in range(-1, 22)})
-    made = sessions.turnover(events(rows), H0, right, OPTIONS).to_pylist()
+    made = turnover(events(rows), H0, right).to_pylist()
     found = {row["window"]: Counter({name: row[name] for name in MOVED[1:]}) for row in made}
     truth: dict[int, Counter[str]] = defaultdict(Counter)
     last: dict[int, tuple[bool, int]] = {}
@@ -270,6 +276,7 @@ class Runs:
     def run(self, *came: tuple[str, int, int, int], dead: int | None = None) -> None:
         """App, minute, how many opened and closed; all on one node."""
         self._run += 1
+        attempt = Attempt.begin(self._tables, self._run)
         turnover: dict[str, list[Row]] = defaultdict(list)
         for app, n, opened, closed in came:
             place = {"app": app, "edge": "tcp", "window": DAY + n * MINUTE}
@@ -279,13 +286,13 @@ class Runs:
         for name, rows in turnover.items():
             stayed = [stay("n1", row["opened"], row["closed"], app=row["app"]) for row in rows]
             stays = pa.Table.from_pylist(stayed, without_hour("stays"))
-            write_part(self._tables, "stays", self._run, name, 0, stays)
+            write_part(attempt, "stays", name, 0, stays)
             files[name] = [str(self._tables / f"{self._run}-{name}.parquet")]
             pq.write_table(pa.Table.from_pylist(rows, arrow_schema(TURNOVER)), *files[name])
-        Table(self._tables, "stays").commit(self._run, turnover)
+        Table(self._tables, "stays").commit(attempt, turnover)
         known = [life("n1", DAY + dead * MINUTE, died=True)] if dead is not None else []
-        made = write_sessions(self._tables, self._run, {*turnover}, files, known)
-        Table(self._tables, "sessions").commit(self._run, made)
+        made = write_sessions(attempt, {*turnover}, files, known)
+        Table(self._tables, "sessions").commit(attempt, made)
 
     def online(self) -> list[tuple[str, int, int]]:
         rows = read(self._tables, "sessions").to_pylist()

@@ -6,17 +6,13 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
-from chappe.pipeline.job import Counts
 from chappe.pipeline.schema import TABLES, arrow_schema
-from chappe.pipeline.stream import stream
 from chappe.pipeline.table import Table, read
 from chappe.pipeline.upkeep import Upkeep
 from tests.hub.rig import ManualClock
-from tests.pipeline.traffic import DAY, SECOND, Node, World, hour, save
+from tests.pipeline.traffic import DAY, hour
 
 
 def make_anew(tables: Path, run: int) -> None:
@@ -100,20 +96,3 @@ def test_the_log_of_a_table_forgets_what_is_older_than_a_day(tmp_path: Path) -> 
     sum_up()
     assert len(list(log.glob("*.json"))) == 1
     assert read(tmp_path, "latency", ["count"]).to_pylist() == [{"count": 6}]
-
-
-@pytest.mark.spark
-def test_a_stream_sees_to_it_between_its_batches(spark: SparkSession, tmp_path: Path) -> None:
-    events, tables = tmp_path / "events", tmp_path / "tables"
-    world = World(Node("n1"))
-    world.start("n1", DAY)
-    for n in range(2):
-        world.publish(DAY + n * SECOND, [("n1", 0, 10)])
-        save(world.rows[n : n + 2], events, tag=f"{n}")
-    did: list[Counts] = []
-    # By a clock that stands still, it takes no time and needs no rest.
-    upkeep = Upkeep(tables, every_s=0, readers_h=0, clock=ManualClock())
-    stream(spark, [events], tables, files_per_run=1, done=did.append, upkeep=upkeep).wait()
-    assert [counts.run for counts in did] == [1, 2]
-    assert {place.name for place in (tables / "paths").glob("run=*")} == {"run=2"}
-    assert read(tables, "paths").num_rows == 2

@@ -2,8 +2,8 @@
 
 A hash of the id is compared with a threshold: what is recorded at a small share is recorded at
 every larger one, too. The hash is a product modulo a prime. So ids that follow each other, as those
-of a run do, are looked at together: what is chosen of them is found by bisection, and a run costs
-as much as a message.
+of a run do, are looked at together: what is chosen of them is known from the last one, or found by
+bisection, and a run costs as much as a message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T", bound=Numbered)
 class Sampling:
     """Chooses a share of all ids."""
 
-    __slots__ = ("_chosen", "_residues", "quiet_from", "quiet_until", "share")
+    __slots__ = ("_at", "_begin", "_chosen", "_residues", "quiet_from", "quiet_until", "share")
 
     def __init__(self, share: float) -> None:
         count = round(share * _MODULUS)
@@ -44,6 +44,9 @@ class Sampling:
         # None from here up to there is chosen, as was seen last. Where many messages are, most runs
         # lie in between: who has so many to ask about looks here first.
         self.quiet_from = self.quiet_until = 0
+        # Where that end is among the residues.
+        self._begin = self._at = 0
+        self._seek(0)
 
     def takes(self, id: int) -> bool:
         """Whether what has this id is recorded."""
@@ -62,28 +65,36 @@ class Sampling:
             chosen = self._chosen
             return [message for message in messages if message.id % _MODULUS in chosen]
         # None is missing between the first and the last.
-        residues = self._residues
-        if not residues:
-            self.quiet_from, self.quiet_until = 0, _NEVER
-            return ()
-        residue = first % _MODULUS
-        begin, at, count = first - residue, bisect_left(residues, residue), len(residues)
-        if at == count:
-            begin, at = begin + _MODULUS, 0
-        one = begin + residues[at]
-        self.quiet_from, self.quiet_until = first, one
+        if not self.quiet_from <= first <= self.quiet_until:
+            self._seek(first)
+        one = self.quiet_until
         if one > last:
             return ()
-        found = []
-        while one <= last:
+        found = [messages[one - first]]
+        while (one := self._step()) <= last:
             found.append(messages[one - first])
-            self.quiet_from = one + 1
-            at += 1
-            if at == count:
-                begin, at = begin + _MODULUS, 0
-            one = begin + residues[at]
-        self.quiet_until = one
         return found
+
+    def _seek(self, id: int) -> None:
+        """Find the first that is chosen from an id on."""
+        residues, residue = self._residues, id % _MODULUS
+        self.quiet_from = id
+        if not residues:
+            self.quiet_until = _NEVER
+            return
+        self._begin, self._at = id - residue, bisect_left(residues, residue)
+        if self._at == len(residues):
+            self._begin, self._at = self._begin + _MODULUS, 0
+        self.quiet_until = self._begin + residues[self._at]
+
+    def _step(self) -> int:
+        """Go on to the next that is chosen."""
+        at = self._at + 1
+        if at == len(self._residues):
+            self._begin, at = self._begin + _MODULUS, 0
+        self._at, self.quiet_from = at, self.quiet_until + 1
+        self.quiet_until = one = self._begin + self._residues[at]
+        return one
 
 
 def _follow(messages: Sequence[Numbered], first: int) -> bool:

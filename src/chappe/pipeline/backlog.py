@@ -8,7 +8,6 @@ was there before an hour is then in the last one before it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from chappe.pipeline.columns import NONE, Longs, changes, longs, optional, ranks, running, whole
 from chappe.pipeline.hours import hour_us
-from chappe.pipeline.parts import clear_parts, write_part
+from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.reading import columns_of
 from chappe.pipeline.schema import MINUTES, TABLES, arrow_schema
 from chappe.pipeline.table import Table
@@ -37,21 +36,18 @@ class Stock(NamedTuple):
     frontier: int | None
 
 
-def write_queues(
-    tables: Path, run: int, since_us: int, minutes: Mapping[str, Sequence[str]]
-) -> set[str]:
+def write_queues(attempt: Attempt, since_us: int, minutes: Mapping[str, Sequence[str]]) -> set[str]:
     """Write the rows of all hours since a time, of files of what happened in each; says which rows
     that were there before these replace."""
-    table = Table(tables, "queues")
+    table = Table(attempt.tables, "queues")
     later = table.hours_from(since_us)
     stock = last_known(table, table.hours() - later)
-    clear_parts(tables, "queues", run)
     for hour in sorted(minutes):
         told = pa.concat_tables(
             [_MINUTES.empty_table(), *columns_of(minutes[hour], _MINUTES.names)]
         )
         made = of_hour(hour, told, stock)
-        write_part(tables, "queues", run, hour, 0, made)
+        write_part(attempt, "queues", hour, 0, made)
         stock = stock_of(made)
     return later
 

@@ -89,6 +89,12 @@ class Clocks:
             mine = nodes == rank
             self._known[name] = windows[mine], shifts[mine]
 
+    def most(self) -> int:
+        """The most by which a time is put right, forwards or backwards."""
+        return max(
+            (int(abs(shifts).max(initial=0)) for _, shifts in self._known.values()), default=0
+        )
+
     def shifts(self, nodes: pa.Array, at: Longs) -> Longs:
         """What to add to each time; 0 where nothing is known of the node's clock."""
         found = np.zeros(len(at), np.int64)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.clocks import offsets
+from chappe.pipeline.columns import longs, whole
 from chappe.pipeline.delivery import delivery
 from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
 from chappe.pipeline.latency import latency
 from chappe.pipeline.links import links, travels
-from chappe.pipeline.packing import SUMS, Pack, read
-from chappe.pipeline.parts import write_part
+from chappe.pipeline.packing import EVENTS, SUMS, Pack, mixed, read, runs
+from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.queues import first_change, flows, of_queues
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.silver import once
@@ -41,7 +41,7 @@ _CHANGED: Final = "changed"
 
 
 def put_together(
-    packs: DataFrame, sources: Mapping[str, pa.Table], tables: Path, run: int, partitions: int
+    packs: DataFrame, sources: Mapping[str, pa.Table], attempt: Attempt, partitions: int
 ) -> DataFrame:
     """Write what the packs of sums of each hour come to, with what its sources tell; each has some.
     Packs of what changed, see `changed_since`."""
@@ -52,23 +52,18 @@ def put_together(
     rows = [tuple(pack.batch().to_pylist()[0].values()) for pack in told]
     every = packs.unionByName(packs.sparkSession.createDataFrame(rows, PACK)).select(*keys)
     by_hour = every.repartition(partitions, "born_hour").sortWithinPartitions("born_hour", "note")
-    put = functools.partial(_put_together, tables=str(tables), run=run)
+    put = functools.partial(_put_together, attempt=attempt)
     return by_hour.mapInArrow(put, PACK)
 
 
-def _put_together(
-    batches: Iterable[pa.RecordBatch], tables: str, run: int
-) -> Iterator[pa.RecordBatch]:
-    for hour, packs in itertools.groupby(_by_hour(batches), key=lambda pack: pack[0][0]):
-        every = ((note, rows) for (_hour, note), rows in packs)
-        changed = _put_hour(hour, every, Path(tables), run)
+def _put_together(batches: Iterable[pa.RecordBatch], attempt: Attempt) -> Iterator[pa.RecordBatch]:
+    for hour, packs in itertools.groupby(_together(batches), key=lambda pack: pack[0][0]):
+        changed = _put_hour(hour, ((note, rows) for (_hour, note), rows in packs), attempt)
         if changed is not None:
             yield Pack(SUMS, hour, 0, pa.table({"window": [changed]}), _CHANGED).batch()
 
 
-def _put_hour(
-    hour: int, packs: Iterable[tuple[str, pa.Table]], tables: Path, run: int
-) -> int | None:
+def _put_hour(hour: int, packs: Iterable[tuple[str, pa.Table]], attempt: Attempt) -> int | None:
     """Says from which minute on the hour's flows are others than they were."""
     begin = hour * HOUR_US
     name = hour_name(begin)
@@ -76,16 +71,16 @@ def _put_hour(
     kept = {}
     for note, rows in packs:
         if note in (LATENCY, DELIVERY):
-            write_part(tables, note, run, name, 0, _MAKERS[note](rows))
+            write_part(attempt, note, name, 0, _MAKERS[note](rows))
         else:
             kept[note] = rows
     found = told(kept.pop(_SOURCES))
     made = {note: _MAKERS[note](rows) for note, rows in kept.items()}
-    write_part(tables, LINKS, run, name, 0, links(begin, found, made.get(LINKS)))
+    write_part(attempt, LINKS, name, 0, links(begin, found, made.get(LINKS)))
     flowing = of_queues(found.thrown)
     if FLOWS in made:
         flowing = pa.concat_tables([made[FLOWS].cast(flowing.schema), flowing])
-    write_part(tables, FLOWS, run, name, 0, flowing)
+    write_part(attempt, FLOWS, name, 0, flowing)
     return first_change(found.flows, flowing)
 
 
@@ -115,29 +110,46 @@ def _find_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             yield Pack(SUMS, hour, 0, offsets(beats(files))).batch()
 
 
-def write_events(packs: DataFrame, tables: Path, run: int, partitions: int) -> DataFrame:
-    """Write the events of each hour, each once."""
-    by_hour = packs.select("born_hour", "what", "data").repartition(partitions, "born_hour")
-    put = functools.partial(_write_events, tables=str(tables), run=run)
-    return by_hour.sortWithinPartitions("born_hour").mapInArrow(put, PACK)
+def write_events(
+    packs: DataFrame, pieces: Mapping[str, int], attempt: Attempt, partitions: int
+) -> DataFrame:
+    """Write the events of each hour, each once, in so many pieces."""
+    if max(pieces.values()) > 1:
+        of_hours = {hour_us(hour) // HOUR_US: count for hour, count in pieces.items()}
+        packs = packs.mapInArrow(functools.partial(_split, pieces=of_hours), PACK)
+    keys = ("born_hour", "piece")
+    by_piece = packs.select(*keys, "data").repartition(partitions, *keys)
+    write = functools.partial(_write_events, attempt=attempt)
+    return by_piece.sortWithinPartitions(*keys).mapInArrow(write, PACK)
 
 
-def _write_events(
-    batches: Iterable[pa.RecordBatch], tables: str, run: int
+def _split(
+    batches: Iterable[pa.RecordBatch], pieces: Mapping[int, int]
 ) -> Iterator[pa.RecordBatch]:
-    for (hour, _what), rows in _by_hour(batches):
-        write_part(Path(tables), "events", run, hour_name(hour * HOUR_US), 0, once(rows))
+    """Packs of pieces. By their numbers: an event that was written down twice is in one piece."""
+    for batch in batches:
+        for hour, data in zip(batch["born_hour"].to_pylist(), batch["data"], strict=True):
+            rows = read(data)
+            numbers = longs(whole(rows["serial"]))
+            for places, [piece] in runs([mixed(numbers) % pieces.get(hour, 1)]):
+                yield Pack(EVENTS, hour, piece, rows.take(pa.array(places))).batch()
+
+
+def _write_events(batches: Iterable[pa.RecordBatch], attempt: Attempt) -> Iterator[pa.RecordBatch]:
+    for (hour, piece), rows in _together(batches):
+        write_part(attempt, "events", hour_name(hour * HOUR_US), piece, once(rows))
     yield from ()
 
 
-def _by_hour(
+def _together(
     batches: Iterable[pa.RecordBatch],
-) -> Iterator[tuple[tuple[int, str], pa.Table]]:
-    """What packs have that come one after another and are of the same."""
+) -> Iterator[tuple[tuple[int, Any], pa.Table]]:
+    """What packs have that come one after another and are of the same: of an hour, with one note or
+    in one piece."""
     packs = (
-        (hour.as_py(), note.as_py(), data)
+        (hour.as_py(), of.as_py(), data)
         for batch in batches
-        for hour, note, data in zip(*batch.columns, strict=True)
+        for hour, of, data in zip(*batch.columns, strict=True)
     )
     for key, same in itertools.groupby(packs, key=lambda pack: pack[:2]):
-        yield key, pa.concat_tables([read(data) for _hour, _note, data in same])
+        yield key, pa.concat_tables([read(data) for _hour, _of, data in same])

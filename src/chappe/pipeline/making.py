@@ -16,18 +16,19 @@ from chappe.pipeline.hourly import changed_since
 from chappe.pipeline.hours import HOUR_US, and_before, around, hour_us
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, opened
+from chappe.pipeline.parts import Attempt
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from chappe.pipeline.told import looked_at, sources
 from chappe.pipeline.touched import touched
-from chappe.pipeline.work import Work
+from chappe.pipeline.work import Packs, Work
 
 
 class Made(NamedTuple):
-    """What a table gets, besides the parts that tasks wrote of it, and the hours that it replaces;
-    None: it is added."""
+    """What a table gets, or the attempt that wrote its parts, and the hours that it replaces; None:
+    it is added."""
 
-    rows: DataFrame | pa.Table | None
+    rows: DataFrame | pa.Table | Attempt
     replacing: Iterable[str] | None
 
 
@@ -61,15 +62,14 @@ class Making:
         self._options = options
         self._tables = {name: Table(tables, name) for name in self.ORDER}
         self._folder = tables
-        self._work = Work(
-            spark, plan, tables.absolute(), options, self._tables["paths"].rows_of_an_hour()
-        )
+        before = max(self._tables["paths"].rows_by_hour().values(), default=0)
+        self._work = Work(spark, plan, tables.absolute(), options, before)
         self._makers: dict[str, Callable[[], Made]] = {
             "quarantine": self._quarantine,
             "events": self._events,
             "clocks": self._clocks,
             "paths": self._paths,
-            "odd": self._odd,
+            "odd": self._paths,
             "latency": self._hourly,
             "delivery": self._hourly,
             "links": self._links,
@@ -94,8 +94,8 @@ class Making:
         if table.run() >= self._plan.run:
             return 0
         rows, replacing = self._makers[name]()
-        if rows is None:
-            return table.commit(self._plan.run, replacing)
+        if isinstance(rows, Attempt):
+            return table.commit(rows, replacing)
         if isinstance(rows, pa.Table):
             return table.put(rows, self._plan.run, replacing)
         return table.write(rows, self._plan.run, replacing)
@@ -128,9 +128,10 @@ class Making:
         if not self._hours.events:
             return self._nothing("events")
         packs = self._packs.where(fn.col("what") == EVENTS)
-        before = self._tables["events"].files(self._hours.events)
-        self._work.write_events(packs, before, len(self._hours.events))
-        return Made(None, self._hours.events)
+        before = self._tables["events"]
+        counts = before.rows_by_hour()
+        rows = {hour: counts[hour] for hour in self._hours.events}
+        return Made(self._work.write_events(packs, before.files(rows), rows), rows)
 
     def _clocks(self) -> Made:
         files = self._tables["events"].files_by_hour(and_before(self._hours.clocks))
@@ -139,12 +140,11 @@ class Making:
         rows = pa.Table.from_pylist(shifts, schema=arrow_schema(TABLES["clocks"]))
         return Made(rows, self._hours.clocks)
 
-    def _gathered(self) -> DataFrame:
+    @cached_property
+    def _gathered(self) -> Packs:
         before = self._tables["paths"].files(self._hours.paths)
-        return self._work.gathered(before, len(self._hours.paths), self._clocks_known)
-
-    def _clocks_known(self) -> clocks.Clocks:
-        return self._clocks_of(self._hours_of_clocks(self._hours.paths))
+        known = self._hours_of_clocks(self._hours.paths)
+        return self._work.gathered(before, len(self._hours.paths), lambda: self._clocks_of(known))
 
     def _clocks_of(self, hours: Iterable[str]) -> clocks.Clocks:
         wanted = sorted(hours)
@@ -152,8 +152,9 @@ class Making:
             return clocks.Clocks(arrow_schema(TABLES["clocks"]).empty_table())
         return clocks.Clocks(read(self._folder, "clocks", filters=[("hour", "in", wanted)]))
 
-    def _by_hour(self) -> DataFrame:
-        return self._work.by_hour(self._gathered(), self._sources)
+    @cached_property
+    def _by_hour(self) -> Packs:
+        return self._work.by_hour(self._gathered.frame, self._sources)
 
     def _sources(self) -> dict[str, pa.Table]:
         """Of each hour that links are made of anew: which files tell of it."""
@@ -165,42 +166,36 @@ class Making:
         }
 
     def _paths(self) -> Made:
-        self._gathered()
-        return Made(None, self._hours.paths)
-
-    def _odd(self) -> Made:
-        self._gathered()
-        return Made(None, self._hours.paths)
+        return Made(self._gathered.attempt, self._hours.paths)
 
     def _hourly(self) -> Made:
-        self._by_hour()
-        return Made(None, self._hours.paths)
+        return Made(self._by_hour.attempt, self._hours.paths)
 
     def _links(self) -> Made:
-        self._by_hour()
-        return Made(None, self._hours.links)
+        return Made(self._by_hour.attempt, self._hours.links)
 
     def _flows(self) -> Made:
         """By birth hour of messages; those of no message by the hour in which it was told."""
-        self._by_hour()
-        return Made(None, self.hours)
+        return Made(self._by_hour.attempt, self.hours)
 
     def _queues(self) -> Made:
         """From the first hour on of which flows say something else than they did: what is in a
         queue later depends on it."""
-        changed = changed_since(self._by_hour())
+        changed = changed_since(self._by_hour.frame)
         if changed is None:
             return self._nothing("queues")
         since = changed - changed % HOUR_US
         minutes = self._work.minutes(self._tables["flows"].files_upto("window", since), since)
-        return Made(None, backlog.write_queues(self._folder, self._plan.run, since, minutes))
+        attempt = Attempt.begin(self._folder, self._plan.run)
+        return Made(attempt, backlog.write_queues(attempt, since, minutes))
 
     @cached_property
     def _life_hours(self) -> Set[str]:
         """Hours with events that are new, or whose times are put right anew."""
         return self._hours.events | (self._hours.clocks & self._tables["events"].hours())
 
-    def _turnover(self) -> dict[str, list[str]]:
+    @cached_property
+    def _turnover(self) -> tuple[Attempt, dict[str, list[str]]]:
         events, told, new = self._tables["events"], self._life_hours, self._hours.events
         near = around(around(told))
         return self._work.turnover(
@@ -210,14 +205,12 @@ class Making:
     def _lives(self) -> Made:
         if not self._hours.events:
             return self._nothing("lives")
-        self._turnover()
-        return Made(None, self._life_hours)
+        return Made(self._turnover[0], self._life_hours)
 
     def _stays(self) -> Made:
         if not self._hours.events:
             return self._nothing("stays")
-        self._turnover()
-        return Made(None, self._hours.events)
+        return Made(self._turnover[0], self._hours.events)
 
     def _sessions(self) -> Made:
         """Of the hours around what is new, as clocks that are put right move events into the next
@@ -225,8 +218,9 @@ class Making:
         if not self._hours.events:
             return self._nothing("sessions")
         hours, known = around(self._life_hours), self._known[0]
-        made = online.write_sessions(self._folder, self._plan.run, hours, self._turnover(), known)
-        return Made(None, made)
+        attempt = Attempt.begin(self._folder, self._plan.run)
+        made = online.write_sessions(attempt, hours, self._turnover[1], known)
+        return Made(attempt, made)
 
     @cached_property
     def _lived(self) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from chappe.pipeline.columns import Longs, changes, grouped, longs, ranks, running, whole
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.lives import Life
-from chappe.pipeline.parts import clear_parts, write_part
+from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.reading import columns_of
 from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
 from chappe.pipeline.sessions import Cut, cut_off, since
@@ -35,10 +34,11 @@ Files = Mapping[str, Sequence[str]]
 
 
 def write_sessions(
-    tables: Path, run: int, hours: set[str], turnover: Files, known: Iterable[Life]
+    attempt: Attempt, hours: set[str], turnover: Files, known: Iterable[Life]
 ) -> set[str]:
     """Write the rows of some hours, of files of what was told of each, and of all that depend on
     them; says which rows that were there before these replace."""
+    tables = attempt.tables
     table, stays = Table(tables, "sessions"), read(tables, "stays")
     every = cut_off(stays, known)
     before = read(tables, "sessions", Cut._fields, [("cut", ">", 0)])
@@ -48,23 +48,22 @@ def write_sessions(
     earlier = table.files_by_hour(table.hours() - later)
     online = last_known(earlier, places_since(stays, cuts, begin))
     kept = table.files_by_hour(later - hours)
-    _write(tables, run, {**kept, **turnover}, cuts, online)
+    _write(attempt, {**kept, **turnover}, cuts, online)
     return later
 
 
 def _write(
-    tables: Path, run: int, turnover: Files, cuts: Iterable[Cut], online: dict[Place, int]
+    attempt: Attempt, turnover: Files, cuts: Iterable[Cut], online: dict[Place, int]
 ) -> None:
     """Write the rows of all hours of which something was told, or in which somebody was cut off;
     `online` is how many were there before."""
-    clear_parts(tables, "sessions", run)
     cut_in: dict[str, list[Cut]] = defaultdict(list)
     for cut in cuts:
         cut_in[hour_name(cut.window)].append(cut)
     for hour in sorted({*turnover, *cut_in}):
         parts = columns_of(turnover.get(hour, ()), _TURNOVER.names)
         told = pa.concat_tables([_TURNOVER.empty_table(), *(one.cast(_TURNOVER) for one in parts)])
-        write_part(tables, "sessions", run, hour, 0, of_hour(hour, told, cut_in[hour], online))
+        write_part(attempt, "sessions", hour, 0, of_hour(hour, told, cut_in[hour], online))
 
 
 def last_known(files: Files, places: set[Place]) -> dict[Place, int]:

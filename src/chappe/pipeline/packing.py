@@ -1,7 +1,8 @@
 """Packs: many rows as one, so that Spark moves, sorts and keeps few large ones.
 
 A pack is rows of one hour and one piece of it, as Arrow writes them to a stream. All of a message
-is in one piece, of however many packs.
+is in one piece, of however many packs; events of no message are split when it is known how many
+there are of an hour.
 """
 
 from __future__ import annotations
@@ -84,20 +85,20 @@ def runs(keys: Sequence[Longs]) -> Iterator[tuple[Longs, list[int]]]:
 def pieces_of(rows: Mapping[str, Any], pieces: int) -> Longs:
     """The piece that each row is in, by its message or its label."""
     message, label = whole(rows["message"]), whole(rows["label"])
-    piece = _mixed(longs(message, 0)) % pieces
+    piece = mixed(longs(message, 0)) % pieces
     named = np.flatnonzero(present(label))
     if pieces > 1 and len(named):
-        piece[named] = _hashed(label.take(pa.array(named))) % pieces
+        piece[named] = hashed(label.take(pa.array(named))) % pieces
     return piece
 
 
-def _mixed(ids: Longs) -> Longs:
-    """Ids as numbers that are spread evenly. An id's own last digits are not: they count the ids of
-    one millisecond, mostly from the same number on."""
+def mixed(ids: Longs) -> Longs:
+    """Ids as numbers that are spread evenly, and so is whatever else counts. An id's own last
+    digits are not: they count the ids of one millisecond, mostly from the same number on."""
     spread = (ids ^ (ids >> _TIME)).astype(np.uint64) * _SPREAD
     return (spread >> np.uint64(33)).astype(np.int64)
 
 
-def _hashed(words: pa.Array) -> Longs:
+def hashed(words: pa.Array) -> Longs:
     """A number for each word, the same wherever it is counted."""
     return np.array([zlib.crc32(word.encode()) for word in words.to_pylist()], np.int64)

@@ -1,14 +1,15 @@
 """Parts: files of tables that tasks write themselves; nobody sees them until their table's commit.
 
-A task that is done again writes the same file anew, as a whole.
+A task that is done again writes the same file anew, as a whole. A step that is done again is
+another attempt, and writes beside the first: that may still be under way. A server of Spark Connect
+goes on for minutes with what a client began that was killed.
 """
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,24 +20,33 @@ from chappe.pipeline.schema import TABLES, arrow_schema
 _GROUP = 100_000
 
 
-def parts_of(tables: Path, name: str, run: int) -> Path:
-    """Where a table's parts of a run are."""
-    return (tables / name).resolve() / f"run={run}" / "of=parts"
+class Attempt(NamedTuple):
+    """One attempt at a step of a run: whatever it writes is in folders of its own."""
+
+    tables: Path
+    run: int
+    token: str
+
+    @classmethod
+    def begin(cls, tables: Path, run: int) -> Self:
+        """Another one than all before."""
+        return cls(tables.absolute(), run, uuid.uuid4().hex)
+
+    def place(self, name: str) -> Path:
+        """Where its parts of a table are."""
+        # As Delta names it: without links and ways up.
+        root = (self.tables / name).resolve()
+        return root / f"run={self.run}" / f"of=parts-{self.token}"
 
 
-def clear_parts(tables: Path, name: str, run: int) -> None:
-    """Begin anew."""
-    shutil.rmtree(parts_of(tables, name, run), ignore_errors=True)
-
-
-def write_part(tables: Path, name: str, run: int, hour: str, piece: int, rows: pa.Table) -> None:
+def write_part(attempt: Attempt, name: str, hour: str, piece: int, rows: pa.Table) -> None:
     """Write the rows of an hour's piece."""
     if not rows.num_rows:
         return
     schema = arrow_schema(TABLES[name])
     schema = schema.remove(schema.get_field_index("hour"))
     words = [field.name for field in schema if pa.types.is_string(field.type)]
-    file = parts_of(tables, name, run) / f"hour={hour}" / f"part-{piece}.parquet"
+    file = attempt.place(name) / f"hour={hour}" / f"part-{piece}.parquet"
     dictionaries = [*words, *_nested_words(schema)]
     write_whole(rows.select(schema.names).cast(schema), file, use_dictionary=dictionaries)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from chappe.pipeline.facts import Facts
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import SUMS, Pack, read
-from chappe.pipeline.parts import write_part
+from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.schema import (
     MESSAGE_NAMES,
     PACK,
@@ -41,7 +40,7 @@ _SCHEMA = arrow_schema(TABLES["paths"])
 
 
 def gather(
-    packs: DataFrame, tables: Path, run: int, clocks: Clocks, options: Options, partitions: int
+    packs: DataFrame, attempt: Attempt, clocks: Clocks, options: Options, partitions: int
 ) -> DataFrame:
     """Write the paths of packs of events, with times put right, and of those the odd ones; packs of
     what they say together."""
@@ -49,14 +48,12 @@ def gather(
     sorted_packs = (
         packs.select(*keys, "data").repartition(partitions, *keys).sortWithinPartitions(*keys)
     )
-    gathered = functools.partial(
-        _gathered, tables=str(tables), run=run, clocks=clocks, options=options
-    )
+    gathered = functools.partial(_gathered, attempt=attempt, clocks=clocks, options=options)
     return sorted_packs.mapInArrow(gathered, PACK)
 
 
 def _gathered(
-    batches: Iterable[pa.RecordBatch], tables: str, run: int, clocks: Clocks, options: Options
+    batches: Iterable[pa.RecordBatch], attempt: Attempt, clocks: Clocks, options: Options
 ) -> Iterator[pa.RecordBatch]:
     """Of packs that come in the order of hours and pieces."""
     packs = (
@@ -70,8 +67,8 @@ def _gathered(
         paths, trails = paths_of(rows, name, clocks, options)
         if trails is None:
             continue
-        write_part(Path(tables), "paths", run, name, piece, paths)
-        write_part(Path(tables), "odd", run, name, piece, odd(paths))
+        write_part(attempt, "paths", name, piece, paths)
+        write_part(attempt, "odd", name, piece, odd(paths))
         for note, sums in Sums(paths, trails, options).all():
             yield Pack(SUMS, hour, piece, sums, note).batch()
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
@@ -59,17 +60,41 @@ def columns_of(files: Iterable[str], names: Sequence[str]) -> Iterator[pa.Table]
         yield from _tables(file, names)
 
 
-def rows_of(files: Sequence[str], names: Sequence[str], kinds: Sequence[str]) -> pa.Table:
-    """Columns of the rows of some kinds, of files of `events`: they are in the order of kinds, so
-    most of what is of others is not even read."""
-    wanted = [("kind", "in", kinds)]
-    parts = [_SCHEMA.empty_table().select(names)]
+def rows_of(
+    files: Sequence[str],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    times: tuple[int, int] | None = None,
+) -> pa.Table:
+    """Columns of the rows of some kinds, of files of `events`, and if they are given, from one time
+    to another: rows are in the order of kinds and times, so most of what is of others is not even
+    read."""
+    nothing = _SCHEMA.empty_table().select(names)
+    return pa.concat_tables([nothing, *batches_of(files, names, kinds, times)])
+
+
+def batches_of(
+    files: Sequence[str],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    times: tuple[int, int] | None = None,
+) -> Iterator[pa.Table]:
+    """The same, so many rows at a time."""
+    wanted = pc.field("kind").isin(kinds)
+    if times is not None:
+        wanted &= (pc.field("at") >= times[0]) & (pc.field("at") < times[1])
+    schema = _SCHEMA.empty_table().select(names).schema
     for file in files:
-        rows = pq.read_table(
-            file, columns=[*names], filters=wanted, partitioning=None, use_threads=False
-        )
-        parts.append(rows.cast(parts[0].schema))
-    return pa.concat_tables(parts)
+        source = ds.dataset(file, format="parquet", partitioning=None)
+        for batch in source.to_batches(
+            columns=[*names],
+            filter=wanted,
+            batch_size=_ROWS,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
+        ):
+            yield pa.Table.from_batches([batch]).cast(schema)
 
 
 def each(spark: SparkSession, files: Sequence[str], tasks: int = _TASKS) -> DataFrame:

@@ -33,9 +33,10 @@ def clear(tables: Path) -> None:
     that of one that is unfinished stays."""
     work = tables / _WORK
     if work.is_dir() and not unfinished(tables):
-        shutil.rmtree(work)
+        # A server of Connect may still write there what nobody waits for: that goes with the next.
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def has_packs(tables: Path, run: int) -> bool:
     """Whether a run has read all its files: it needs them no more."""
-    return (tables / _WORK / f"run={run}" / "packs" / "_SUCCESS").exists()
+    return (tables / _WORK / f"run={run}" / "packs.done").exists()

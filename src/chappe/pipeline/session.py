@@ -175,6 +175,7 @@ def _settings(options: SessionOptions) -> dict[str, str]:
         return settings
     settings |= {
         "spark.driver.memory": options.memory,
+        "spark.python.daemon.module": "chappe.pipeline.daemon",
         # A run tells its progress itself, and needs no port.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

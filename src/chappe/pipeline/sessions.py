@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -61,7 +61,29 @@ def _by_process(rows: pa.Table) -> pa.Table:
     return grouped.aggregate([(name, "sum") for name in counts]).rename_columns(_PROCESS + counts)
 
 
-def turnover(events: pa.Table, hour: str, clocks: Clocks, options: Options) -> pa.Table:
+def turnover(counts: pa.Table) -> pa.Table:
+    """What of `sessions` comings and goings say."""
+    schema = arrow_schema(TURNOVER)
+    return percentiles_of(counts, _DURATIONS).select(schema.names).cast(schema)
+
+
+def merged(parts: Sequence[pa.Table]) -> pa.Table:
+    """Comings and goings of several pieces of an hour."""
+    counts = pa.concat_tables(parts)
+    buckets = whole(counts["buckets"])
+    flat, owner = pc.list_flatten(buckets), pc.list_parent_indices(buckets)
+    sums = counts.select([*_PLACE, *_COUNTS])
+    sums = sums.append_column("bucket", pa.nulls(len(sums), pa.int32()))
+    sums = sums.append_column("count", pa.array(np.zeros(len(sums), np.int64)))
+    spread = counts.select(_PLACE).take(owner)
+    for name in _COUNTS:
+        spread = spread.append_column(name, pa.array(np.zeros(len(spread), np.int64)))
+    for name in ("bucket", "count"):
+        spread = spread.append_column(name, pc.struct_field(flat, name))
+    return gathered(pa.concat_tables([sums, spread]), _PLACE, _COUNTS)
+
+
+def moves(events: pa.Table, hour: str, clocks: Clocks, options: Options) -> pa.Table:
     """Comings and goings in an hour, by minute; of events also those of the hour before, after
     which somebody may be back, and of the hour after, by a clock that is ahead.
 
@@ -87,15 +109,13 @@ def turnover(events: pa.Table, hour: str, clocks: Clocks, options: Options) -> p
         "count": bucket.is_valid().cast(pa.int64()),
     }
     here = time // HOUR_US == hour_us(hour) // HOUR_US
-    counts = gathered(pa.table(counted).filter(pa.array(here)), _PLACE, _COUNTS)
-    schema = arrow_schema(TURNOVER)
-    return percentiles_of(counts, _DURATIONS).select(schema.names).cast(schema)
+    return gathered(pa.table(counted).filter(pa.array(here)), _PLACE, _COUNTS)
 
 
 def _back(columns: dict[str, pa.Array], time: Longs, opens: Flags, options: Options) -> Flags:
     """Who comes soon after going, wherever that was."""
-    [app], _names = ranks(columns["app"])
-    [who], _names = ranks(columns["target"])
+    # Whoever they are: there are as many as events, and no order of theirs matters.
+    app, who = (longs(columns[name].dictionary_encode().indices, -1) for name in ("app", "target"))
     [node], _names = ranks(columns["node"])
     boot, serial = longs(columns["boot"]), longs(columns["serial"])
     order = np.lexsort((serial, boot, node, time, who, app))

@@ -1,14 +1,14 @@
 """Tables: Parquet that Spark writes, made visible by one commit of Delta that needs no JVM.
 
-A run writes a table's files below `run=N/of=.../hour=H/`: rows that Spark writes, or parts that its
-tasks do. Until its commit nobody sees them, and a run that is done again writes them anew. The
-commit replaces whole hours, and carries the run's number: that is how a run that is done again
-knows which tables have it already.
+A run writes a table's files below `run=N/of=.../hour=H/`: Spark itself does, or its tasks do, and
+each attempt at it in a folder of its own. Until its commit, which names the files of one attempt,
+nobody sees them. The commit replaces whole hours, and carries the run's number: that is how a run
+that is done again knows which tables have it already. What other attempts left is removed in time,
+like what was replaced.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from chappe.pipeline import merging
 from chappe.pipeline.footers import action_of
+from chappe.pipeline.parts import Attempt
 from chappe.pipeline.schema import TABLES, arrow_schema
 
 _APP = "chappe"
@@ -41,6 +42,7 @@ class Table:
     def __init__(self, tables: Path, name: str) -> None:
         self.name = name
         self.schema: StructType = TABLES[name]
+        self._tables = tables
         # As Delta names it: without links and ways up.
         self._root = (tables / name).resolve()
 
@@ -54,22 +56,22 @@ class Table:
 
         Returns how many rows there were.
         """
-        place = self._root / f"run={run}" / "of=rows"
+        attempt = Attempt.begin(self._tables, run)
         frame.select(*self.schema.names).write.mode("overwrite").partitionBy("hour").parquet(
-            str(place)
+            str(attempt.place(self.name))
         )
-        return self.commit(run, replacing)
+        return self.commit(attempt, replacing)
 
     def put(self, rows: pa.Table, run: int, replacing: Iterable[str] | None) -> int:
         """The same for what is here already."""
-        place = self._root / f"run={run}" / "of=rows"
-        shutil.rmtree(place, ignore_errors=True)
+        attempt = Attempt.begin(self._tables, run)
+        place = attempt.place(self.name)
         rows = rows.cast(arrow_schema(self.schema))
         for hour in sorted(rows["hour"].unique().to_pylist()):
             (place / f"hour={hour}").mkdir(parents=True)
             part = rows.filter(pa.compute.equal(rows["hour"], hour)).drop_columns("hour")
             pq.write_table(part, place / f"hour={hour}" / "part-0.parquet")
-        return self.commit(run, replacing)
+        return self.commit(attempt, replacing)
 
     def frame(self, spark: SparkSession, hours: Iterable[str] | None = None) -> DataFrame:
         """What the table has of these hours, or all."""
@@ -103,12 +105,12 @@ class Table:
         delta = self._delta()
         return set() if delta is None else {str(part["hour"]) for part in delta.partitions()}
 
-    def rows_of_an_hour(self) -> int:
-        """How many rows the hour has that has the most."""
+    def rows_by_hour(self) -> Counter[str]:
+        """How many rows each hour has."""
         found: Counter[str] = Counter()
         for file in self._added():
             found[file["partition.hour"]] += file["num_records"]
-        return max(found.values(), default=0)
+        return found
 
     def hours_from(self, us: int) -> set[str]:
         """The hours that the table has something of and that begin at a time or later."""
@@ -179,12 +181,11 @@ class Table:
     def _delta(self) -> DeltaTable | None:
         return DeltaTable(self._root) if DeltaTable.is_deltatable(str(self._root)) else None
 
-    def commit(self, run: int, replacing: Iterable[str] | None) -> int:
-        """Make visible what was written of a run, in place of these hours; None: besides them.
+    def commit(self, attempt: Attempt, replacing: Iterable[str] | None) -> int:
+        """Make visible what an attempt wrote, in place of these hours; None: besides them.
 
         Returns how many rows there were.
         """
-        place = self._root / f"run={run}"
         schema = arrow_schema(self.schema)
         delta = self._delta() or DeltaTable.create(
             self._root,
@@ -194,7 +195,7 @@ class Table:
             name=self.name,
             configuration=_LOG,
         )
-        files = sorted(place.glob("of=*/hour=*/*.parquet"))
+        files = sorted(attempt.place(self.name).glob("hour=*/*.parquet"))
         counted = [action_of(self._root, file, self.schema) for file in files]
         hours = None if replacing is None else sorted(replacing)
         delta.create_write_transaction(
@@ -203,7 +204,7 @@ class Table:
             schema=schema,
             partition_by="hour",
             partition_filters=[("hour", "in", hours)] if hours else None,
-            commit_properties=CommitProperties(app_transactions=[Transaction(_APP, run)]),
+            commit_properties=CommitProperties(app_transactions=[Transaction(_APP, attempt.run)]),
         )
         return sum(rows for _action, rows in counted)
 

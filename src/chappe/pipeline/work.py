@@ -2,13 +2,18 @@
 
 A run that is done again goes on with what it had: each step of the work is there whole, or is done
 anew. With the packs that a step makes its tasks write the files of tables.
+
+Each attempt at a step writes into folders of its own, and a note says which of them did it: one of
+a client that was killed may still be under way at a server of Spark Connect.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -19,18 +24,22 @@ from chappe.pipeline import paths
 from chappe.pipeline.bronze import Plan
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.hourly import find_offsets, put_together, write_events
+from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.minutes import write_minutes
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
-from chappe.pipeline.parts import clear_parts
-from chappe.pipeline.presence import HOURS, Hour, look_through
+from chappe.pipeline.parts import Attempt
+from chappe.pipeline.presence import HOURS, Hour, look_through, put_pieces_together
 from chappe.pipeline.reading import read_events, read_paths, read_rows
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.table import Table
 
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
 ROWS_PER_TASK = 400_000
-_TASKS_MIN, _TASKS_MAX = 2, 2000
+# To read fewer than this is not worth a task, as long as there are some.
+_ROWS_MIN = 50_000
+_READERS = 8
+_TASKS_MAX = 2000
 # About as many as a message has.
 _EVENTS_PER_PATH = 4
 # An hour is in no more pieces than this.
@@ -45,6 +54,13 @@ _LARGE_VALUES = {
 }
 
 
+class Packs(NamedTuple):
+    """What a step worked out, and the attempt that did it, whose tasks wrote parts as well."""
+
+    attempt: Attempt
+    frame: DataFrame
+
+
 class Work:
     """What a run works out on its way to the tables; nobody else reads it."""
 
@@ -57,80 +73,109 @@ class Work:
         self._tables = tables
         self._options = options
         self._folder = tables / "_work" / f"run={plan.run}"
-        rows = plan.rows_of_an_hour + _EVENTS_PER_PATH * before
-        self._pieces = max(1, min(_PIECES_MAX, -(-rows // ROWS_PER_TASK)))
+        self._pieces = _pieces(plan.rows_of_an_hour + _EVENTS_PER_PATH * before)
 
     def packs(self) -> DataFrame:
         """All rows of the plan's files, sorted out."""
-        return self._kept("packs", self._read)
+        return self._packs("packs", lambda _attempt: self._read()).frame
 
-    def gathered(
-        self, before: Sequence[str], hours: int, clocks: Callable[[], Clocks]
-    ) -> DataFrame:
+    def gathered(self, before: Sequence[str], hours: int, clocks: Callable[[], Clocks]) -> Packs:
         """Packs of what paths say together; with them, the paths are written: of the messages that
         are new, and of those that files of paths had before."""
-        return self._kept("sums", lambda: self._gather(before, hours, clocks()))
+        return self._packs("sums", lambda attempt: self._gather(attempt, before, hours, clocks()))
 
-    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> DataFrame:
+    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> Packs:
         """Write all tables that are sums of an hour's paths, and of what nodes told of the hour
         besides, as sources say by hour; packs of what changed."""
-        return self._kept("hours", lambda: self._put_together(sums, sources()))
+
+        def make(attempt: Attempt) -> DataFrame:
+            told = sources()
+            return put_together(sums, told, attempt, _tasks(len(told)))
+
+        return self._packs("hours", make)
 
     def minutes(self, flows: Sequence[str], since_us: int) -> dict[str, list[str]]:
         """Files of what happened in queues since a time, by hour, of files of flows."""
-        place = self._folder / "minutes"
-        done = place / "_SUCCESS"
-        if not done.exists():
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
+
+        def make(_attempt: Attempt, place: Path) -> None:
             write_minutes(self._spark, flows, since_us, place, _tasks(len(flows))).collect()
-            done.touch()
-        return {file.stem: [str(file)] for file in place.glob("*.parquet")}
+
+        return _by_name(self._kept("minutes", make)[1])
 
     def offsets(self, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:
         """Packs of what beats say of clocks, by hour, of files of events."""
         return find_offsets(self._spark, files)
 
-    def write_events(self, packs: DataFrame, before: Sequence[str], hours: int) -> None:
-        """Write events, with those that files had before."""
+    def write_events(
+        self, packs: DataFrame, before: Sequence[str], rows: Mapping[str, int]
+    ) -> Attempt:
+        """Write the events of hours, with those that files had before: so many rows of each."""
+        attempt = Attempt.begin(self._tables, self._plan.run)
+        pieces = self._pieces_of_events(packs, rows)
         if before:
             packs = packs.unionByName(read_rows(self._spark, before))
-        self._clear("events")
-        written = write_events(packs, self._tables, self._plan.run, _tasks(hours))
-        written.collect()
+        write_events(packs, pieces, attempt, _tasks(sum(pieces.values()))).collect()
+        return attempt
 
     def turnover(
         self, hours: Callable[[], Sequence[Hour]], clocks: Callable[[], Clocks]
-    ) -> dict[str, list[str]]:
+    ) -> tuple[Attempt, dict[str, list[str]]]:
         """Files of who comes and goes, by hour; with them, lives and stays are written."""
-        place = self._folder / "turnover"
-        done = place / "_SUCCESS"
-        if not done.exists():
-            self._clear("lives", "stays")
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-            self._look_through(place, hours(), clocks())
-            done.touch()
-        return {file.stem: [str(file)] for file in place.glob("*.parquet")}
+
+        def make(attempt: Attempt, place: Path) -> None:
+            some = hours()
+            spread = self._spark.createDataFrame(some, HOURS).repartition(_tasks(len(some)))
+            look_through(spread, attempt, place, clocks(), self._options).collect()
+            put_pieces_together(some, place)
+
+        attempt, place = self._kept("turnover", make)
+        return attempt, _by_name(place)
 
     def finish(self) -> None:
         """Throw all of it away."""
         shutil.rmtree(self._folder.parent, ignore_errors=True)
 
-    def _kept(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
-        place = self._folder / name
-        # Spark puts it there when all is written.
-        if not (place / "_SUCCESS").exists():
-            made = make().write.mode("overwrite").options(**_LARGE_VALUES)
+    def _packs(self, name: str, make: Callable[[Attempt], DataFrame]) -> Packs:
+        def write(attempt: Attempt, place: Path) -> None:
+            made = make(attempt).write.mode("overwrite").options(**_LARGE_VALUES)
             made.parquet(str(place))
-        return self._spark.read.schema(PACK).parquet(str(place))
+
+        attempt, place = self._kept(name, write)
+        return Packs(attempt, self._spark.read.schema(PACK).parquet(str(place)))
+
+    def _kept(self, name: str, make: Callable[[Attempt, Path], None]) -> tuple[Attempt, Path]:
+        """The attempt that did a step, and the folder that it was to fill; if none did, one does it
+        now."""
+        note = self._folder / f"{name}.done"
+        if not note.exists():
+            attempt = Attempt.begin(self._tables, self._plan.run)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            make(attempt, self._folder / f"{name}-{attempt.token}")
+            aside = self._folder / f".{name}-{attempt.token}"
+            aside.write_text(attempt.token)
+            aside.replace(note)
+        attempt = Attempt(self._tables, self._plan.run, note.read_text())
+        return attempt, self._folder / f"{name}-{attempt.token}"
 
     def _read(self) -> DataFrame:
-        tasks = max(8, self._plan.rows // ROWS_PER_TASK)
+        rows = self._plan.rows
+        tasks = max(rows // ROWS_PER_TASK, min(_READERS, -(-rows // _ROWS_MIN)))
         closed = self._plan.closed(self._options)
         return read_events(self._spark, self._plan.files, closed, self._pieces, tasks)
 
-    def _gather(self, before: Sequence[str], hours: int, clocks: Clocks) -> DataFrame:
+    def _pieces_of_events(self, packs: DataFrame, before: Mapping[str, int]) -> dict[str, int]:
+        """In how many pieces the events of hours are, with those before."""
+        if self._plan.rows_of_an_hour + max(before.values()) <= ROWS_PER_TASK:
+            # Messages included: Spark need not be asked how many of them are none.
+            return dict.fromkeys(before, 1)
+        rows = Counter(before)
+        for new in packs.groupBy("born_hour").agg(fn.sum("rows").alias("count")).collect():
+            rows[hour_name(new["born_hour"] * HOUR_US)] += new["count"]
+        return {hour: _pieces(count) for hour, count in rows.items()}
+
+    def _gather(
+        self, attempt: Attempt, before: Sequence[str], hours: int, clocks: Clocks
+    ) -> DataFrame:
         if Table(self._tables, "paths").run() >= self._plan.run:
             # What would be made anew is what it would be made of.
             raise ChappeError(
@@ -140,23 +185,19 @@ class Work:
         packs = self.packs().where(fn.col("what") == MESSAGES)
         if before:
             packs = packs.unionByName(read_paths(self._spark, before, self._pieces))
-        self._clear("paths", "odd")
         tasks = _tasks(hours * self._pieces)
-        return paths.gather(packs, self._tables, self._plan.run, clocks, self._options, tasks)
+        return paths.gather(packs, attempt, clocks, self._options, tasks)
 
-    def _put_together(self, sums: DataFrame, sources: Mapping[str, pa.Table]) -> DataFrame:
-        self._clear("latency", "delivery", "links", "flows")
-        return put_together(sums, sources, self._tables, self._plan.run, _tasks(len(sources)))
 
-    def _look_through(self, place: Path, hours: Sequence[Hour], clocks: Clocks) -> None:
-        spread = self._spark.createDataFrame(hours, HOURS).repartition(_tasks(len(hours)))
-        run, options = self._plan.run, self._options
-        look_through(spread, self._tables, run, place, clocks, options).collect()
+def _by_name(place: Path) -> dict[str, list[str]]:
+    """A folder's files, by the hours that they are called after."""
+    return {file.stem: [str(file)] for file in place.glob("*.parquet")}
 
-    def _clear(self, *names: str) -> None:
-        for name in names:
-            clear_parts(self._tables, name, self._plan.run)
+
+def _pieces(rows: int) -> int:
+    """How many pieces an hour with so many rows is in."""
+    return max(1, min(_PIECES_MAX, -(-rows // ROWS_PER_TASK)))
 
 
 def _tasks(wanted: int) -> int:
-    return max(_TASKS_MIN, min(_TASKS_MAX, wanted))
+    return max(1, min(_TASKS_MAX, wanted))
