@@ -97,3 +97,23 @@ def test_an_hour_with_many_events_is_looked_at_in_pieces(
     found = presence.hours_of(table, {H0, later}, {H0})
     assert [one[3:] for one in found if one.hour == H0] == [(True, True, 0, 2), (False, True, 1, 2)]
     assert [one[3:] for one in found if one.hour == later] == [(True, False, 0, 1)]
+
+
+def test_pieces_are_put_together_as_if_they_had_been_one():
+    world = World(Node("n1"))
+    world.start("n1", DAY)
+    for n, lasted in enumerate((1, 1, 1, 100, 1, 100)):
+        world.tell("n1", DAY + n, "session_opened", app="a", edge="tcp", target=f"user/{n}")
+        about = {"app": "a", "edge": "tcp", "target": f"user/{n}", "came": DAY - lasted * SECOND}
+        world.tell("n1", DAY + SECOND, "session_closed", **about)
+    rows = pa.Table.from_pylist(world.rows, arrow_schema(EVENT))
+
+    def moves(taken: pa.Table) -> pa.Table:
+        return sessions.moves(taken, H0, clocks({}), OPTIONS)
+
+    whole = moves(rows)
+    [row] = whole.to_pylist()
+    assert sorted(one["count"] for one in row["buckets"]) == [2, 4]
+    pieces = [moves(rows[:4]), moves(rows[4:]), moves(rows[:0])]
+    assert sessions.merged(pieces).select(whole.column_names).to_pylist() == [row]
+    assert sessions.merged(pieces[2:]).num_rows == 0
