@@ -59,6 +59,12 @@ def frontiers(table: Table) -> dict[Queue, int]:
     return {queue: one.frontier for queue, one in stock.items() if one.frontier is not None}
 
 
+def goes_on_from(table: Table, hour: str) -> str:
+    """The last hour before one that there is something of: what is in queues in that one is what
+    was in them then."""
+    return max((before for before in table.hours() if before < hour), default=hour)
+
+
 def last_known(table: Table, hours: set[str]) -> dict[Queue, Stock]:
     """What was in queues at the end of the last of some hours."""
     if not hours:

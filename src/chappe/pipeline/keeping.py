@@ -15,23 +15,25 @@ from deltalake import DeltaTable
 
 from chappe.clock import SystemClock
 from chappe.pipeline import bronze
+from chappe.pipeline.backlog import goes_on_from
 from chappe.pipeline.files import hour_of_file
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.remains import check_finished
 from chappe.pipeline.schema import TABLES
 from chappe.pipeline.table import Table
+from chappe.pipeline.told import DOWN_HOURS
 
 # What the events themselves are in: most of all bytes.
 LARGE = ("quarantine", "events", "paths", "clocks")
 # What is small, and stands for itself. The audit judges what is open in every run: as long as its
 # verdicts are kept, so is that.
 SMALL = ("latency", "delivery", "links", "queues", "odd", "audit")
-# All others are sums over all time: who forgot their beginnings would count wrong. Of what is in
-# queues the last hour tells: that is never forgotten.
+# All others are sums over all time: who forgot their beginnings would count wrong.
 
 # What is still told of the oldest hour that is kept is put together with what is known of the hours
-# before it: clocks, links and sessions look back so far.
+# before it: clocks and sessions look back so far, links in events for a day.
 _MARGIN_US = 3 * HOUR_US
+_MARGIN_OF_EVENTS_US = _MARGIN_US + DOWN_HOURS * HOUR_US
 
 # Readers may still use what was replaced this long ago.
 _READERS_H = 24
@@ -81,13 +83,16 @@ def expire(
     ledger.forget(large_before_us)
     before, after, freed = _forget_events(ledger, events, hour_name(large_before_us))
     limits = dict.fromkeys(LARGE, max(0, large_before_us - _MARGIN_US))
+    limits["events"] = max(0, large_before_us - _MARGIN_OF_EVENTS_US)
     limits |= dict.fromkeys(SMALL, small_before_us or 0)
+    # Made anew from any hour on that is not forgotten.
+    limits["queues"] = min(large_before_us, limits["queues"])
     for name, limit in limits.items():
         table = Table(tables, name)
         before += len(table.files())
         oldest = hour_name(limit)
         if name == "queues":
-            oldest = min(oldest, max(table.hours(), default=oldest))
+            oldest = goes_on_from(table, oldest)
         table.forget(oldest)
         after += len(table.files())
         freed += _vacuum(tables / name, _READERS_H)
