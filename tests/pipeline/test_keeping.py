@@ -23,7 +23,7 @@ from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, save
 
-H = ["2026-03-16T00", "2026-03-16T01"]
+H = [f"2026-03-16T{n:02}" for n in range(4)]
 
 
 def put(tables: Path, name: str, run: int, *rows: dict[str, object]) -> None:
