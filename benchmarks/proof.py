@@ -46,6 +46,7 @@ PROOFS = {
     "tables: paths are what their hops say": "tests/pipeline/test_paths.py",
     "tables: sums are what their hops say": "tests/pipeline/test_sums.py",
     "tables: runs that are interrupted anywhere": "tests/pipeline/test_increments.py",
+    "tables: wherever Spark is, and killed there": "tests/pipeline/test_places.py",
     "tables: a cluster whose nodes are killed": "tests/pipeline/test_live.py",
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from chappe.pipeline.table import read
+from tests.pipeline import sparks
 from tests.processes import kill, read_line
 from tests.servers import RedisServer
 
@@ -33,6 +34,7 @@ def test_the_demo_does_what_it_says(
     words = ("--seconds", "6", "--memory", "1g", "--folder", str(folder))
     done = subprocess.run(
         [sys.executable, DEMO, *words, "--registry", f"{redis_server.url}?prefix=demo"],
+        env=os.environ | sparks.environment(tmp_path),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -137,7 +137,7 @@ class Load:
         self._senders += [asyncio.create_task(loop()) for _ in range(tasks)]
 
     def keep_taking(self, client: Client, queue: str) -> None:
-        """Take what comes, slower than it is sent."""
+        """Take what comes, slower than it is sent for as long as it is sent."""
 
         async def loop() -> None:
             while True:
@@ -160,7 +160,8 @@ class Load:
 
     async def _handle(self, item: Item) -> None:
         self.came.add(item.id)
-        await asyncio.sleep(2 * PAUSE_S)
+        # Nothing is sent any more: what is left is done as quickly as it can be.
+        await asyncio.sleep(0 if self._over else 2 * PAUSE_S)
         self.tried.add(item.id)
         # With an error, nobody knows.
         with suppress(RequestError):

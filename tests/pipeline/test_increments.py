@@ -100,7 +100,7 @@ def test_runs_over_files_in_no_order_that_are_interrupted_make_the_same_tables(
     stream(spark, [events], mine, day.options).wait()
 
     save(second, events, tag="1")
-    monkeypatch.setattr(work, "ROWS_PER_TASK", 600)
+    monkeypatch.setattr(work, "ROWS_PER_TASK", 400)
     interruption = Interruption(*STOPS)
     for _stage in STOPS:
         with pytest.raises(Interrupted):
