@@ -71,6 +71,7 @@ def test_what_is_older_is_forgotten_and_results_only_if_that_is_said(tables: Pat
         (["expire", "--days", "nan"], "--days"),
         (["expire", "--days", "inf"], "--days"),
         (["expire", "--days", "1", "--results-days", "-1"], "--results-days"),
+        (["expire", "--days", "1", "--events", "nowhere"], "--events"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_named(

@@ -304,4 +304,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     out = tmp_path / "nowhere" / "page.html"
     done = run_here("report", "--tables", str(tables), "--out", str(out))
     assert done.returncode == 2
-    assert "--out" in done.stderr
+    assert f"--out: there is no folder {out.parent}" in " ".join(done.stderr.split())
+    done = run_here("report", "--tables", str(tables), "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert f"--out: {tmp_path} is a folder" in " ".join(done.stderr.split())

@@ -35,6 +35,28 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "tables").exists()
 
 
+def test_a_node_s_whole_folder_is_no_folder_of_events(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    code, _said, problem = run(tmp_path, tmp_path / "tables")
+    assert code == 2
+    assert f"its events are in {tmp_path / 'events'}" in problem
+
+
+def test_events_and_tables_are_not_one_folder(tmp_path: Path) -> None:
+    code, _said, problem = run(tmp_path, tmp_path / "sub" / "..")
+    assert code == 2
+    assert "tables need one of their own" in problem
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("every", ["0", "nan", "inf", "86401"])
+def test_an_interval_that_is_none_is_named(tmp_path: Path, every: str) -> None:
+    places = ("--events", str(tmp_path), "--tables", str(tmp_path / "tables"))
+    done = run_here("pipeline", "run", *places, "--stream", "--every", every)
+    assert done.returncode == 2
+    assert f"--every: {every} is not above 0" in done.stderr
+
+
 def test_tables_that_are_a_file_are_named(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     tables.write_text("years of work")

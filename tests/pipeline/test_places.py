@@ -78,7 +78,6 @@ def assert_same(tables: Path, others: Path) -> None:
         assert found[name] == wanted[name], name
 
 
-@pytest.mark.skipif(not FULL, reason="starts Java six times; part of the full proof")
 def test_a_cluster_of_two_workers_makes_the_same_tables(
     environment: dict[str, str], folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ) -> None:

@@ -29,6 +29,10 @@ def report(
     if first is not None and end is not None and first >= end:
         raise ConfigError(f"--until: {until} is not after {since}")
     check_tables(tables)
+    if out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder, not a page to write")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out: there is no folder {out.parent}")
     with extra():
         from chappe.pipeline.report import Period, write  # noqa: PLC0415, slow, seldom installed
     try:

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -109,7 +110,10 @@ def session(
                     other.join()
                 raise
             finally:
-                spark.stop()
+                with warnings.catch_warnings():
+                    # Listeners of a stream over Connect that was interrupted are gone with it.
+                    warnings.simplefilter("ignore", UserWarning)
+                    spark.stop()
         except (PySparkException, Py4JError) as error:
             problem = hide(told(error), url)
             raise SparkFailed(f"Spark failed: {problem}; the next run goes on") from error

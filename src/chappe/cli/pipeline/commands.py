@@ -9,10 +9,14 @@ import typer
 from chappe.cli.options import Json
 from chappe.cli.pipeline import flags
 from chappe.cli.pipeline.extra import extra
+from chappe.cli.pipeline.folders import check_folders
 from chappe.cli.pipeline.holding import holding
 from chappe.cli.pipeline.keeping import compact, expire
 from chappe.cli.pipeline.stages import Stages
 from chappe.errors import ConfigError, StorageError
+
+# A stream looks for files at least so often.
+_EVERY_MAX_S = 86_400
 
 app = typer.Typer(help="Tables of what happened, made by Spark.", no_args_is_help=True)
 app.command()(compact)
@@ -58,8 +62,8 @@ def run(
         from chappe.pipeline.version import check_version  # noqa: PLC0415
     if once and not stream:
         raise ConfigError("--once: only with --stream; without it a run ends by itself")
-    if every <= 0:
-        raise ConfigError(f"--every: {every} is not above 0")
+    if not 0 < every <= _EVERY_MAX_S:
+        raise ConfigError(f"--every: {every:g} is not above 0 and at most {_EVERY_MAX_S:,}")
     place = SessionOptions(master=master, remote=remote, memory=memory)
     said = {
         "sla_ms": sla_ms,
@@ -71,7 +75,8 @@ def run(
     }
     given = {name: ms for name, ms in said.items() if ms is not None}
     Options(**given)
-    _check_folders(events)
+    check_folders(events)
+    _check_apart(events, tables)
     stages = Stages(shown=not as_json)
     telling = Telling(events, tables, stages, as_json=as_json, each=stream)
     with telling.to_the_end(), holding(tables), stages:
@@ -109,7 +114,6 @@ def _seal(events: list[Path], stages: Stages) -> None:
                 raise StorageError(f"{folder}: {error}") from None
 
 
-def _check_folders(events: list[Path]) -> None:
-    for folder in events:
-        if not folder.is_dir():
-            raise ConfigError(f"--events: there is no folder {folder}")
+def _check_apart(events: list[Path], tables: Path) -> None:
+    if tables.resolve() in map(Path.resolve, events):
+        raise ConfigError(f"--tables: {tables} is a folder of events; tables need one of their own")

@@ -10,6 +10,7 @@ import typer
 
 from chappe.cli.options import Json, console, print_json
 from chappe.cli.pipeline.extra import Tables, check_tables, extra
+from chappe.cli.pipeline.folders import check_folders
 from chappe.cli.pipeline.holding import holding
 from chappe.errors import ConfigError, StorageError
 
@@ -55,6 +56,7 @@ def expire(
 ) -> None:
     """Forget what is older than some days; events that no run has taken stay."""
     check_tables(tables)
+    check_folders(events or [])
     with extra():
         from chappe.pipeline import keeping  # noqa: PLC0415, as above
     large = _before("--days", days)
