@@ -157,8 +157,8 @@ def test_what_is_in_queues_before_the_oldest_hour_is_not_forgotten(tmp_path: Pat
     """The last hour before it tells, as every hour in which something happens in any queue has a
     row of all that are not empty."""
     about = {"app": "a", "queue": "queue/q"}
-    for run, name in enumerate((H[0], H[2], H[3]), 1):
-        put(tmp_path, "queues", run, {**about, "hour": name, "window": DAY, "lag": 100})
+    for number, name in enumerate((H[0], H[2], H[3]), 1):
+        put(tmp_path, "queues", number, {**about, "hour": name, "window": DAY, "lag": 100})
     late, later = DAY + 3 * HOUR, DAY + 9 * HOUR
     expire(tmp_path, [], large_before_us=late, small_before_us=later)
     # Messages of the fourth hour may still come, whatever results are wanted for.
