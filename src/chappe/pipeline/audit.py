@@ -54,7 +54,7 @@ class Known(NamedTuple):
     horizon: int | None
     # When a broker last went on with a queue, and when it was last removed with messages.
     queues: Mapping[Queue, tuple[int | None, int | None]]
-    # How young the youngest message is that was ever handed out.
+    # When the youngest message was ready that was handed out, of those that are not empty.
     frontiers: Mapping[Queue, int]
 
     def life_at(self, node: str, time: int) -> Life | None:

@@ -52,7 +52,7 @@ class Making:
         "audit",
     )
     # Those that are made of packs.
-    OF_PACKS = frozenset(ORDER[: ORDER.index("queues")])
+    OF_PACKS = frozenset(ORDER[: ORDER.index("lives")])
 
     def __init__(
         self, spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options

@@ -7,12 +7,12 @@ not could not be told apart. So the first run writes its options beside the tabl
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from chappe.errors import ConfigError
+from chappe.pipeline.notes import write_note
 
 _FILE = "_options.json"
 # A thousand years: in microseconds, and with a time added, still a number of 64 bits.
@@ -88,12 +88,7 @@ def agree(tables: Path, options: Options | None) -> Options:
         return written
     options = options or Options()
     tables.mkdir(parents=True, exist_ok=True)
-    aside = tables / f".{_FILE}"
-    with aside.open("w") as file:
-        json.dump(asdict(options), file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(tables / _FILE)
+    write_note(tables / _FILE, json.dumps(asdict(options), indent=2))
     return options
 
 
