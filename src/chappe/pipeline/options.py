@@ -49,21 +49,21 @@ class Options:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
+            value, flag = getattr(self, field.name), _flag(field.name)
             if type(value) is not int:
-                raise ConfigError(f"pipeline.{field.name}: {value!r} is not a whole number")
+                raise ConfigError(f"{flag}: {value!r} is not a whole number")
             if value <= 0:
-                raise ConfigError(f"pipeline.{field.name}: {value} is not above 0")
+                raise ConfigError(f"{flag}: {value} is not above 0")
             if value > _MS_MAX:
-                raise ConfigError(f"pipeline.{field.name}: {value} is more than a thousand years")
+                raise ConfigError(f"{flag}: {value} is more than a thousand years")
         if self.grace_ms < _SIGN_OF_LIFE_MS:
             raise ConfigError(
-                f"pipeline.grace_ms: {self.grace_ms} is less than {_SIGN_OF_LIFE_MS}: a node that "
+                f"--grace-ms: {self.grace_ms} is less than {_SIGN_OF_LIFE_MS}: a node that "
                 "lives may say nothing for a second"
             )
         if self.reconnect_ms > _HOUR_MS:
             raise ConfigError(
-                f"pipeline.reconnect_ms: {self.reconnect_ms} is more than {_HOUR_MS}, an hour: who "
+                f"--reconnect-ms: {self.reconnect_ms} is more than {_HOUR_MS}, an hour: who "
                 "went earlier is not looked for"
             )
 
@@ -92,12 +92,17 @@ def agree(tables: Path, options: Options | None) -> Options:
     return options
 
 
+def _flag(name: str) -> str:
+    """An option, as the command calls it."""
+    return f"--{name.replace('_', '-')}"
+
+
 def _check_same(tables: Path, options: Options) -> None:
     written = _written(tables) or options
     for name, value in asdict(options).items():
         made = getattr(written, name)
         if value != made:
-            flag = f"--{name.replace('_', '-')}"
+            flag = _flag(name)
             raise ConfigError(
                 f"{flag}: {tables} was made with {made}, and now it is {value}; "
                 f"leave {flag} out to go on with {made}, or make tables in another folder"
