@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.pipeline_tables import hop, path, put
+from tests.cli.pipeline_tables import hop, path, put, snowflake
 from tests.cli.process import run_here
 
-MESSAGE = 12345678901234567
+MESSAGE = snowflake()
 
 
 @pytest.mark.parametrize("command", [("report", "--out", "page.html"), ("trace", str(MESSAGE))])
