@@ -12,7 +12,7 @@ links      which rows there are, handed, arrived, success, beats,  delay_p50 del
            round_trip, ahead, ups, downs, down_us
 queues     which rows there are, hour, stored, lent, acked,        age_p50 age_p99
            returned, died, cancelled, purged, replayed, lag,
-           age_max
+           age_max, frontier
 sessions   which rows there are, hour, opened, closed,             duration_p50 duration_p99
            reconnects, online, churn, cut
 audit      which rows there are, with all columns
