@@ -129,7 +129,9 @@ def test_what_a_group_does_not_want_and_what_is_removed_is_in_a_queue_no_more():
         (True, False),
     ]
     happened = queues.flows(dict(Sums(paths, trails, Options()).all())[FLOWS])
-    thrown = queues.of_queues(pa.Table.from_pylist([removed], arrow_schema(EVENT)))
+    thrown = queues.of_queues(
+        pa.Table.from_pylist([removed], arrow_schema(EVENT)), tales.clocks({})
+    )
     flows = pa.concat_tables([happened.cast(thrown.schema), thrown])
     made = of_hour(hour(DAY), queues.minutes(flows), {}).to_pylist()
     assert [(row["window"], row["stored"], row["lag"]) for row in made] == [

@@ -21,6 +21,7 @@ from chappe.pipeline.schema import EVENT, PACK, arrow_schema
 from chappe.pipeline.silver import once
 from chappe.pipeline.sums import FLOWS, LINKS
 from chappe.pipeline.told import beats, sources, told
+from tests.pipeline.tales import clocks
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, hour
 
 H0, H1, H2 = (hour(DAY + n * HOUR) for n in range(3))
@@ -56,8 +57,10 @@ def put(tables: Path, *packs: tuple[str, str, pa.Table]) -> list[tuple[str, int]
         Pack(SUMS, hour_us(name) // HOUR_US, 0, rows, note).batch() for name, note, rows in packs
     ]
     given = [batch.select(["born_hour", "note", "data"]) for batch in batches]
+    # What the first hour's node says of queues is of a clock that is ahead.
+    right = clocks({("n1", DAY): -SECOND})
     made = pa.Table.from_batches(
-        hourly._put_together(given, Attempt(tables, 1, "put")), arrow_schema(PACK)
+        hourly._put_together(given, right, Attempt(tables, 1, "put")), arrow_schema(PACK)
     )
     return [
         (hour_name(hour.as_py() * HOUR_US), read(data)["window"][0].as_py())
@@ -116,13 +119,13 @@ def test_flows_of_whole_queues_are_beside_those_of_messages_if_they_are_asked_fo
         (H1, hourly._SOURCES, sources(H1, files, ())),
         (H2, hourly._SOURCES, sources(H2, files)),
     ]
-    assert put(tmp_path, *packs) == [(H0, DAY), (H1, DAY + HOUR)]
+    assert put(tmp_path, *packs) == [(H0, DAY - MINUTE), (H1, DAY + HOUR)]
     found = {
         place: [(row["what"], row["window"], row["count"]) for row in rows]
         for place, rows in parts(tmp_path, FLOWS).items()
     }
     assert found == {
-        (H0, "part-0.parquet"): [("removed", DAY, 1)],
+        (H0, "part-0.parquet"): [("removed", DAY - MINUTE, 1)],
         (H1, "part-0.parquet"): [("stored", DAY + HOUR, 1), ("removed", DAY + HOUR, 2)],
     }
     # The same once more is no change.

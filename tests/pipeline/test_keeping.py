@@ -12,16 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from chappe.errors import ChappeError
 from chappe.pipeline import merging
-from chappe.pipeline.job import run
 from chappe.pipeline.keeping import Kept, compact, expire
 from chappe.pipeline.making import Making
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
-from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, save
+from tests.pipeline.traffic import DAY, HOUR, Node, World, save
 
 H = [f"2026-03-16T{n:02}" for n in range(4)]
 
@@ -96,61 +94,6 @@ def test_who_reads_meanwhile_reads_on(tmp_path: Path):
     assert (
         sorted(seen) == sorted(reader.to_pyarrow_table()["message"].to_pylist()) == [*range(1, 6)]
     )
-
-
-def six_hours() -> list[Row]:
-    """Two nodes for six hours: topics and queues in each of them, somebody who comes and goes."""
-    world = World(Node("n1"), Node("n2", ahead=2 * SECOND))
-    for name in ("n1", "n2"):
-        world.start(name, DAY)
-        world.live(name, DAY, DAY + 6 * HOUR, every=5 * MINUTE)
-    world.beat(DAY, DAY + 6 * HOUR, every=5 * MINUTE)
-    for n in range(24):
-        at = DAY + n * 15 * MINUTE + MINUTE
-        world.publish(at, [("n1", 0, 100), ("n2", 700, 200)])
-        job = world.store("n1", at)
-        world.work("n1", at + 2000, job, "lent")
-        world.work("n1", at + 5000, job, "acked")
-        who = {"app": "a", "edge": "ws", "target": "user/u", "session": f"s{n}"}
-        world.tell("n2", at, "session_opened", **who)
-        world.tell("n2", at + 10 * MINUTE, "session_closed", came=at, **who)
-    return world.rows
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_runs_go_on_as_if_nothing_had_been_split_merged_or_forgotten(
-    spark: SparkSession, tmp_path: Path
-):
-    rows = six_hours()
-    save(rows, tmp_path / "all")
-    run(spark, [tmp_path / "all"], tmp_path / "whole")
-    # Half of the fifth hour comes when the first is gone and the first four are closed.
-    half = DAY + 4 * HOUR + HOUR // 2
-    events, tables = tmp_path / "events", tmp_path / "tables"
-    early = [row for row in rows if row["at"] < half]
-    save(early, events, tag="0")
-    # More than a run takes is taken by several.
-    counts = run(spark, [events], tables, rows_max=len(early) - 1)
-    assert (counts.run, counts.events) == (2, len(early))
-    compact(tables, files_max=1)
-    expire(tables, [events], large_before_us=DAY + 4 * HOUR + MINUTE)
-    assert min(read(tables, "paths", ["hour"])["hour"].to_pylist()) == H[1]
-    assert {file.parent.name for file in events.glob("*/*/*.parquet")} == {"hour=04"}
-    save([row for row in rows if row["at"] >= half], events, tag="1")
-    # Of a message whose hour is gone nothing more can be said.
-    lent = next(row for row in rows if row["kind"] == "lent")
-    save([{**lent, "serial": 1_000_000, "at": half}], events, tag="2")
-    assert run(spark, [events], tables).quarantined == 1
-    assert read(tables, "quarantine", ["problem"]).to_pylist() == [
-        {"problem": "late: of an hour before 2026-03-16T04:00:00, which is forgotten"}
-    ]
-    for name in ("latency", "delivery", "links", "queues", "sessions", "audit"):
-        assert same(tables, name) == same(tmp_path / "whole", name), name
-
-
-def same(tables: Path, name: str) -> list[str]:
-    return sorted(map(repr, read(tables, name).to_pylist()))
 
 
 def test_what_is_in_queues_before_the_oldest_hour_is_not_forgotten(tmp_path: Path):

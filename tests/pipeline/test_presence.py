@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from chappe.pipeline import presence, sessions
 from chappe.pipeline.options import Options
+from chappe.pipeline.packing import hashed
 from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.reading import rows_of
 from chappe.pipeline.schema import EVENT, arrow_schema
@@ -97,6 +99,13 @@ def test_an_hour_with_many_events_is_looked_at_in_pieces(
     found = presence.hours_of(table, {H0, later}, {H0})
     assert [one[3:] for one in found if one.hour == H0] == [(True, True, 0, 2), (False, True, 1, 2)]
     assert [one[3:] for one in found if one.hour == later] == [(True, False, 0, 1)]
+
+
+def test_a_word_has_one_number_however_often_it_is_there():
+    words = ["user/u", "", "user/ü", "user/u", "", "user/v"]
+    assert hashed(pa.array(words)).tolist() == [zlib.crc32(word.encode()) for word in words]
+    assert hashed(pa.array(words)[2:4]).tolist() == hashed(pa.array(words)).tolist()[2:4]
+    assert hashed(pa.array([], pa.string())).tolist() == []
 
 
 def test_pieces_are_put_together_as_if_they_had_been_one():

@@ -14,6 +14,7 @@ from chappe.pipeline import queues
 from chappe.pipeline.schema import EVENT, MINUTES, TABLES, arrow_schema
 from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.sketch import time_of
+from tests.pipeline.tales import clocks
 from tests.pipeline.traffic import DAY, HOUR, MINUTE
 
 FLOW = st.fixed_dictionaries(
@@ -98,7 +99,7 @@ def test_flows_of_the_same_are_added_up_and_the_youngest_and_the_longest_wait_re
 
 
 def test_queues_that_are_removed_and_letters_that_are_thrown_away_together_are_flows():
-    about = {"app": "a", "target": "queue/q", "at": DAY + 5}
+    about = {"app": "a", "target": "queue/q", "at": DAY + 5, "node": "n1"}
     rows = [
         {**about, "kind": "removed", "n": 2},
         {**about, "kind": "removed", "n": 3, "at": DAY + MINUTE - 1},
@@ -108,7 +109,7 @@ def test_queues_that_are_removed_and_letters_that_are_thrown_away_together_are_f
         # Of a message by itself its path tells.
         {**about, "kind": "purged", "n": 1, "message": 7},
     ]
-    made = queues.of_queues(pa.Table.from_pylist(rows, arrow_schema(EVENT)))
+    made = queues.of_queues(pa.Table.from_pylist(rows, arrow_schema(EVENT)), clocks({}))
     assert made.schema == arrow_schema(TABLES["flows"]).remove(0)
     names = ("app", "queue", "what", "window", "bucket", "count", "frontier", "max")
     assert {tuple(row[name] for name in names) for row in made.to_pylist()} == {
@@ -118,6 +119,17 @@ def test_queues_that_are_removed_and_letters_that_are_thrown_away_together_are_f
         ("a", "queue/q", "purged", DAY, None, 5, None, None),
     }
     assert made.num_rows == 4
+
+
+def test_what_is_told_of_a_whole_queue_is_put_right_by_the_clock_of_who_tells_it():
+    about = {"app": "a", "target": "queue/q", "kind": "purged", "at": DAY + MINUTE + 5}
+    rows = [{**about, "node": "n1", "n": 2}, {**about, "node": "n2", "n": 3}]
+    right = clocks({("n2", DAY + MINUTE): -6, ("n2", DAY): 7})
+    made = queues.of_queues(pa.Table.from_pylist(rows, arrow_schema(EVENT)), right)
+    assert {(row["window"], row["count"]) for row in made.to_pylist()} == {
+        (DAY + MINUTE, 2),
+        (DAY, 3),
+    }
 
 
 def test_what_is_of_no_known_number_is_none():

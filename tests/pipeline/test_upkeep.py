@@ -1,18 +1,27 @@
-"""A stream keeps its tables small by itself, now and then."""
+"""A stream keeps its tables small by itself, now and then, and takes what killed nodes left."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from chappe.pipeline.upkeep import Upkeep
+from tests.cli.process import environment
+from tests.events.tables import until_told
+from tests.faults.process import NodeProcess
 from tests.hub.rig import ManualClock
 from tests.pipeline.traffic import DAY, hour
+from tests.processes import END_S, kill, read_line
 
 
 def make_anew(tables: Path, run: int) -> None:
@@ -96,3 +105,58 @@ def test_the_log_of_a_table_forgets_what_is_older_than_a_day(tmp_path: Path) -> 
     sum_up()
     assert len(list(log.glob("*.json"))) == 1
     assert read(tmp_path, "latency", ["count"]).to_pylist() == [{"count": 6}]
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeProcess]:
+    """A node whose events are in its journal alone, for as long as it lives."""
+    monkeypatch.delenv("CHAPPE_EVENTS_ENABLED")
+    node = NodeProcess(tmp_path, "[events]\nenabled = true\nshare = 1.0\nseal_s = 3600\n")
+    yield node
+    node.kill()
+
+
+BATCH_S = 240.0
+# The command, which looks for journals every second.
+STREAM = """
+import sys
+from chappe.cli.main import main
+from chappe.cli.pipeline import commands
+commands._SEAL_EVERY_S = 1
+main()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_what_a_node_left_that_is_killed_while_a_stream_goes_on_is_in_its_tables(
+    connect: str, node: NodeProcess, tmp_path: Path
+) -> None:
+    events, tables = node.data / "events", tmp_path / "tables"
+    words = ["--events", str(events), "--tables", str(tables), "--stream", "--every", "1"]
+    stream = subprocess.Popen(
+        [sys.executable, "-c", STREAM, "pipeline", "run", *words, "--remote", connect],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert stream.stderr is not None
+        # All that there was when it began is sealed.
+        assert "journals" in read_line(stream.stderr)
+        assert "start of Spark" in read_line(stream.stderr)
+        until_told(events / "_log" / "node")
+        assert not list(events.rglob("*.parquet"))
+        node.kill()
+        while "node_gone" not in kinds(tables):
+            assert "batch" in read_line(stream.stderr, BATCH_S)
+        stream.send_signal(signal.SIGINT)
+        assert stream.wait(END_S) == 130
+    finally:
+        kill(stream)
+    assert kinds(tables)[0] == "node_started"
+
+
+def kinds(tables: Path) -> list[str]:
+    found: list[str] = read(tables, "events").sort_by("serial")["kind"].to_pylist()
+    return found

@@ -1,7 +1,8 @@
 """Sealing: event logs that nobody writes any more become tables, whoever wrote them; blocking.
 
 A node does so itself, at its end or in its next life. One that is killed and never comes back does
-not: then somebody else has to, and says that it is gone.
+not: then somebody else has to, and says that it is gone. A node that comes back meanwhile is told
+that its log is in use, and does not start: so who seals time and again does that to few.
 """
 
 from __future__ import annotations
@@ -47,25 +48,67 @@ def seal(folder: Path) -> Sealed:
         raise ConfigError("events: needs pyarrow: pip install 'chappe[parquet]'")
     if not folder.is_dir():
         raise ConfigError(f"events: {folder} is no folder")
-    sealed, logs = Sealed(), folder / EVENT_LOGS
-    for log in sorted(logs.iterdir()) if logs.is_dir() else ():
-        if log.is_dir():
-            _seal(log, folder, sealed)
+    sealed = Sealed()
+    for log in _logs(folder):
+        _seal(log, folder, sealed)
     return sealed
 
 
-def _seal(log: Path, folder: Path, sealed: Sealed) -> None:
+# The names of a log's files, how long they are and when they were written.
+_State = frozenset[tuple[str, int, int]]
+
+
+class Sealer:
+    """Seals a folder's logs time and again: those that nobody has written from one look to the
+    next. A node that is started anew at once finds its log free, and so does any whose log is whole
+    already."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: dict[Path, _State | None] = {}
+        self._whole: dict[Path, _State | None] = {}
+
+    def look(self) -> Sealed:
+        """Seal what nobody has written since the last look; raises as `seal` does."""
+        sealed = Sealed()
+        seen = {log: _state(log) for log in _logs(self._folder)}
+        for log, state in seen.items():
+            silent = state is not None and state == self._seen.get(log)
+            if silent and state != self._whole.get(log) and _seal(log, self._folder, sealed):
+                self._whole[log] = _state(log)
+        self._seen = seen
+        self._whole = {log: state for log, state in self._whole.items() if log in seen}
+        return sealed
+
+
+def _logs(folder: Path) -> list[Path]:
+    logs = folder / EVENT_LOGS
+    return sorted(log for log in logs.iterdir() if log.is_dir()) if logs.is_dir() else []
+
+
+def _state(log: Path) -> _State | None:
+    """None while files go: somebody is at work on it."""
+    try:
+        stats = {file.name: file.stat() for file in log.iterdir()}
+    except FileNotFoundError:
+        return None
+    return frozenset((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
+
+
+def _seal(log: Path, folder: Path, sealed: Sealed) -> bool:
+    """Seal a log unless somebody has it; whether it is whole now."""
     fs = OsFs()
     try:
         lock = fs.lock(str(log / LOCK))
     except StorageError:
         sealed.alive.append(log.name)
-        return
+        return False
     try:
         _copy(fs, log, folder, sealed)
     finally:
         lock.close()
     sealed.nodes.append(log.name)
+    return True
 
 
 def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:

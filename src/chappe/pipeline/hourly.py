@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.pipeline.clocks import offsets
+from chappe.pipeline.clocks import Clocks, offsets
 from chappe.pipeline.columns import longs, whole
 from chappe.pipeline.delivery import delivery
 from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
@@ -41,10 +41,15 @@ _CHANGED: Final = "changed"
 
 
 def put_together(
-    packs: DataFrame, sources: Mapping[str, pa.Table], attempt: Attempt, partitions: int
+    packs: DataFrame,
+    sources: Mapping[str, pa.Table],
+    clocks: Clocks,
+    attempt: Attempt,
+    partitions: int,
 ) -> DataFrame:
     """Write what the packs of sums of each hour come to, with what its sources tell; each has some.
-    Packs of what changed, see `changed_since`."""
+    Packs of what changed, see `changed_since`. Times of sums are right, those of sources are put
+    right, but for those of links."""
     keys = ("born_hour", "note", "data")
     told = [
         Pack(SUMS, hour_us(hour) // HOUR_US, 0, rows, _SOURCES) for hour, rows in sources.items()
@@ -52,18 +57,23 @@ def put_together(
     rows = [tuple(pack.batch().to_pylist()[0].values()) for pack in told]
     every = packs.unionByName(packs.sparkSession.createDataFrame(rows, PACK)).select(*keys)
     by_hour = every.repartition(partitions, "born_hour").sortWithinPartitions("born_hour", "note")
-    put = functools.partial(_put_together, attempt=attempt)
+    put = functools.partial(_put_together, clocks=clocks, attempt=attempt)
     return by_hour.mapInArrow(put, PACK)
 
 
-def _put_together(batches: Iterable[pa.RecordBatch], attempt: Attempt) -> Iterator[pa.RecordBatch]:
+def _put_together(
+    batches: Iterable[pa.RecordBatch], clocks: Clocks, attempt: Attempt
+) -> Iterator[pa.RecordBatch]:
     for hour, packs in itertools.groupby(_together(batches), key=lambda pack: pack[0][0]):
-        changed = _put_hour(hour, ((note, rows) for (_hour, note), rows in packs), attempt)
+        noted = ((note, rows) for (_hour, note), rows in packs)
+        changed = _put_hour(hour, noted, clocks, attempt)
         if changed is not None:
             yield Pack(SUMS, hour, 0, pa.table({"window": [changed]}), _CHANGED).batch()
 
 
-def _put_hour(hour: int, packs: Iterable[tuple[str, pa.Table]], attempt: Attempt) -> int | None:
+def _put_hour(
+    hour: int, packs: Iterable[tuple[str, pa.Table]], clocks: Clocks, attempt: Attempt
+) -> int | None:
     """Says from which minute on the hour's flows are others than they were."""
     begin = hour * HOUR_US
     name = hour_name(begin)
@@ -77,7 +87,7 @@ def _put_hour(hour: int, packs: Iterable[tuple[str, pa.Table]], attempt: Attempt
     found = told(kept.pop(_SOURCES))
     made = {note: _MAKERS[note](rows) for note, rows in kept.items()}
     write_part(attempt, LINKS, name, 0, links(begin, found, made.get(LINKS)))
-    flowing = of_queues(found.thrown)
+    flowing = of_queues(found.thrown, clocks)
     if FLOWS in made:
         flowing = pa.concat_tables([made[FLOWS].cast(flowing.schema), flowing])
     write_part(attempt, FLOWS, name, 0, flowing)

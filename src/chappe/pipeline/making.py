@@ -86,8 +86,8 @@ class Making:
 
     @property
     def hours(self) -> Set[str]:
-        """All hours that the run makes anew."""
-        return self._hours.all
+        """All hours that the run makes anew, as something is new or times are put right anew."""
+        return self._hours.paths | self._life_hours
 
     def make(self, name: str) -> int:
         """Make a table unless it has this run already; says how many rows were written."""
@@ -155,7 +155,7 @@ class Making:
 
     @cached_property
     def _by_hour(self) -> Packs:
-        return self._work.by_hour(self._gathered.frame, self._sources)
+        return self._work.by_hour(self._gathered.frame, self._sources, self._clocks_of)
 
     def _sources(self) -> dict[str, pa.Table]:
         """Of each hour that links are made of anew: which files tell of it."""

@@ -100,5 +100,8 @@ def mixed(ids: Longs) -> Longs:
 
 
 def hashed(words: pa.Array) -> Longs:
-    """A number for each word, the same wherever it is counted."""
-    return np.array([zlib.crc32(word.encode()) for word in words.to_pylist()], np.int64)
+    """A number for each word, the same wherever it is counted. It takes Python a while, so each is
+    looked at once, however often it is there."""
+    encoded = words.dictionary_encode()
+    known = [zlib.crc32(word.encode()) for word in encoded.dictionary.to_pylist()]
+    return np.array(known, np.int64)[longs(encoded.indices)]

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.columns import NONE, Longs, flags, grouped, longs, optional, ranks, whole
 from chappe.pipeline.hours import MINUTE_US
 from chappe.pipeline.schema import MINUTES, TABLES, arrow_schema
@@ -30,12 +31,13 @@ def flows(happened: pa.Table) -> pa.Table:
     )
 
 
-def of_queues(thrown: pa.Table) -> pa.Table:
+def of_queues(thrown: pa.Table, clocks: Clocks) -> pa.Table:
     """What happened to many messages at once, as flows: dead letters were thrown away, a queue was
-    removed with all that it had."""
+    removed with all that it had. By the clock of all, as what happened to each by itself."""
     removed, unnamed = pc.equal(thrown["kind"], "removed"), pc.is_null(thrown["message"])
     thrown = thrown.filter(pc.or_(removed, unnamed))
     at = longs(whole(thrown["at"]))
+    at = at + clocks.shifts(whole(thrown["node"]), at)
     keys = {
         "app": thrown["app"],
         "queue": thrown["target"],

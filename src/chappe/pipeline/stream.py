@@ -48,10 +48,12 @@ class Stream:
         self.query = query
         self._tell = tell
 
-    def wait(self) -> None:
-        """Wait for its end. Raises what a batch failed with."""
+    def wait(self, meanwhile: Callable[[], None] = lambda: None, every_s: int = 60) -> None:
+        """Wait for its end; meanwhile, do something every so many seconds, in this process wherever
+        batches are handled. Raises what a batch failed with, or that."""
         try:
-            self.query.awaitTermination()
+            while not self.query.awaitTermination(every_s):
+                meanwhile()
         finally:
             self._tell()
 

@@ -21,7 +21,7 @@ DOWN: Final = "link_down"
 BEAT: Final = "link"
 _OF_CHANGES = ("kind", "node", "boot", "serial", "at", "peer")
 _OF_LINKS = (*_OF_CHANGES, "round_trip", "ahead")
-_OF_QUEUES = ("kind", "app", "message", "target", "at", "n")
+_OF_QUEUES = ("kind", "node", "app", "message", "target", "at", "n")
 _OF_FLOWS = arrow_schema(TABLES["flows"]).remove(0)
 _THROWN = ("removed", "purged")
 # For so long after a link went down it is told to be down; then its peer is taken for gone. What

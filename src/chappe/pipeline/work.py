@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,13 +85,18 @@ class Work:
         are new, and of those that files of paths had before."""
         return self._packs("sums", lambda attempt: self._gather(attempt, before, hours, clocks()))
 
-    def by_hour(self, sums: DataFrame, sources: Callable[[], Mapping[str, pa.Table]]) -> Packs:
+    def by_hour(
+        self,
+        sums: DataFrame,
+        sources: Callable[[], Mapping[str, pa.Table]],
+        clocks: Callable[[Iterable[str]], Clocks],
+    ) -> Packs:
         """Write all tables that are sums of an hour's paths, and of what nodes told of the hour
-        besides, as sources say by hour; packs of what changed."""
+        besides, as sources say by hour; packs of what changed. Clocks are those of hours."""
 
         def make(attempt: Attempt) -> DataFrame:
             told = sources()
-            return put_together(sums, told, attempt, _tasks(len(told)))
+            return put_together(sums, told, clocks(told), attempt, _tasks(len(told)))
 
         return self._packs("hours", make)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
@@ -17,6 +19,9 @@ from chappe.errors import ConfigError, StorageError
 
 # A stream looks for files at least so often.
 _EVERY_MAX_S = 86_400
+# And so often for journals that nobody writes any more. Longer than it takes whoever watches over
+# nodes to start one anew.
+_SEAL_EVERY_S = 60
 
 app = typer.Typer(help="Tables of what happened, made by Spark.", no_args_is_help=True)
 app.command()(compact)
@@ -94,7 +99,7 @@ def run(
                     interval_s=interval_s,
                     progress=stages.ended,
                     done=telling.done,
-                ).wait()
+                ).wait(_sealing(events), _SEAL_EVERY_S)
         elif due(events, tables):
             with session(place, stages.ended) as spark:
                 telling.done(run_job(spark, events, tables, options, stages.ended))
@@ -108,10 +113,31 @@ def _seal(events: list[Path], stages: Stages) -> None:
 
     with stages.timed("journals of nodes that are gone"):
         for folder in events:
-            try:
+            with _named(folder):
                 seal(folder)
-            except OSError as error:
-                raise StorageError(f"{folder}: {error}") from None
+
+
+def _sealing(events: list[Path]) -> Callable[[], None]:
+    """What does the same for nodes that are killed while a stream goes on."""
+    from chappe.node.sealing import Sealer  # noqa: PLC0415, as above
+
+    sealers = {folder: Sealer(folder) for folder in events}
+
+    def look() -> None:
+        for folder, sealer in sealers.items():
+            with _named(folder):
+                sealer.look()
+
+    return look
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Say where it is that something cannot be read or written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{folder}: {error}") from None
 
 
 def _check_apart(events: list[Path], tables: Path) -> None:
