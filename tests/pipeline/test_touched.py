@@ -59,7 +59,7 @@ def test_a_link_that_went_touches_all_hours_in_which_it_may_be_down(tmp_path: Pa
     made = hours_of([pack(EVENTS, 3, note), pack(EVENTS, 11)], paths, events)
     assert made.downs == {at(n) for n in (3, 5, 9, 11, last)}
     assert made.paths == {at(5)}
-    assert made.links == {at(n) for n in (3, 5, 9, 11, last)}
+    assert made.links == {at(n) for n in (3, 5, 9, 11, last)} | made.clocks
 
 
 @pytest.mark.parametrize(
