@@ -1,16 +1,15 @@
 """Events: what recording costs a node, all of it and one in a hundred, beside none at all.
 
-Nodes do the same work in lockstep (lockstep.py), and each is compared with those that record
-nothing. Each repetition has nodes of its own: where a process happens to lie in memory makes it
-faster or slower by some per cent for all its life. They start in another order each time. Two of
-them record nothing, and the others are compared with what both take on average: by how much these
-two differ is what such a comparison cannot tell. The median of the ratios is what counts. CPU time
-is that of the node with all its threads; what the process that copies needs, off the messages' way
-and after everything else, is told by itself.
+A node does the same work in lockstep (lockstep.py), and records in every other turn (switched.py):
+so what is compared is one process with itself. Each repetition has processes of their own. One of
+them records nothing in either: by how much its turns differ is what such a comparison cannot tell.
+The median of the ratios is what counts. CPU time is that of the node with all its threads; what the
+process that copies needs, off the messages' way and after everything else, is told by itself.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,14 +17,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import switched
 from benchmarks.bench import Bench
 from benchmarks.figure import Promise, Table, figure, ratio
-from benchmarks.lockstep import Drill, costs_of, cpu_ns
+from benchmarks.lockstep import Drill, cpu_ns, switched_costs
 from benchmarks.server import Server, start_chappe
 
-_REPETITIONS = 15
-# In one repetition, for each node; and as many messages in a turn as are written down at once.
-_TURNS = 8
+_REPETITIONS = 7
+# In one repetition, of a process: so many that it records in, and as many that it does not. And as
+# many messages in a turn as are written down at once.
+_TURNS = 12
 _MESSAGES = 9_000
 # Of a fan-out, so many deliveries.
 _DELIVERIES = 100_000
@@ -33,11 +34,9 @@ _DELIVERIES = 100_000
 _REST_S = 10.0
 _SECTIONS = {
     "nothing": "enabled = false",
-    "nothing, again": "enabled = false",
     "1 in 100": "enabled = true\nshare = 0.01",
     "all": "enabled = true\nshare = 1.0",
 }
-_NAMES = tuple(_SECTIONS)
 # Nothing is copied meanwhile: that is another process's work, and measured by itself.
 _LATER = "\nseal_s = 3600\nsegment_bytes = 268435456\n"
 
@@ -71,15 +70,16 @@ class EventCost:
         return len(WORKS) * self._repetitions(bench) + 2
 
     def measure(self, bench: Bench) -> list[Table]:
-        costs: dict[Work, dict[str, list[float]]] = {
+        costs: dict[Work, dict[str, list[tuple[float, float]]]] = {
             work: {what: [] for what in _SECTIONS} for work in WORKS
         }
         last = self._repetitions(bench) - 1
         for repetition in range(last + 1):
-            with _servers(bench, repetition) as (servers, folder):
+            with _servers() as (servers, folder):
                 for work in WORKS:
                     bench.advance(f"recording: {work.title}")
-                    self._measure_work(bench, work, servers, costs[work])
+                    for what, server in servers.items():
+                        costs[work][what].append(self._measure_work(bench, work, server))
                 if repetition == last:
                     bench.advance("nodes that record, at rest")
                     rest = _measure_rest(servers, _REST_S / 5 if bench.quick else _REST_S)
@@ -94,45 +94,40 @@ class EventCost:
     def _repetitions(self, bench: Bench) -> int:
         return 1 if bench.quick else _REPETITIONS
 
-    def _measure_work(
-        self, bench: Bench, work: Work, servers: dict[str, Server], costs: dict[str, list[float]]
-    ) -> None:
+    def _measure_work(self, bench: Bench, work: Work, server: Server) -> tuple[float, float]:
         fan = work.drill.shape == "fan"
         messages = _DELIVERIES // work.drill.count if fan else _MESSAGES
-        turns = 2 if bench.quick else _TURNS
-        for what, cost in costs_of(servers, work.drill, messages, turns).items():
-            costs[what].append(cost)
+        return switched_costs(server, work.drill, messages, 2 if bench.quick else _TURNS)
 
 
 @contextmanager
-def _servers(bench: Bench, turn: int) -> Iterator[tuple[dict[str, Server], Path]]:
+def _servers() -> Iterator[tuple[dict[str, Server], Path]]:
     """A node for each share, and where the one that records all does so."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chappe-events-")))
         servers = {}
-        first = turn % len(_SECTIONS)
-        for what in (*_NAMES[first:], *_NAMES[:first]):
+        for what, section in _SECTIONS.items():
             place = folder / what.replace(" ", "-")
             config = place.with_suffix(".toml")
-            config.write_text(f"[events]\n{_SECTIONS[what]}{_LATER}")
-            server = start_chappe(f"{bench.chappe} --config {config}", place, events=True)
-            stack.callback(server.stop)
-            servers[what] = server
-        yield {what: servers[what] for what in _NAMES}, folder / "all" / "events"
+            config.write_text(f"[events]\n{section}{_LATER}")
+            command = f"{sys.executable} {switched.__file__} --config {config}"
+            servers[what] = start_chappe(command, place, events=True)
+            stack.callback(servers[what].stop)
+        yield servers, folder / "all" / "events"
 
 
-def _tabulate(work: Work, costs: dict[str, list[float]]) -> Table:
+def _tabulate(work: Work, costs: dict[str, list[tuple[float, float]]]) -> Table:
     table = Table(
         f"Recording: {work.title}",
-        "CPU time of the node per delivery, and that divided by what nodes take that record "
-        "nothing.",
+        "CPU time of the node per delivery when it records, and that divided by what the same "
+        "process takes when it does not.",
         ["recorded", "CPU us per delivery", "ratio"],
     )
-    both = zip(costs["nothing"], costs["nothing, again"], strict=True)
-    none = figure([(one + other) / 2 for one, other in both])
-    ratios = {what: ratio(figure(values), none) for what, values in costs.items()}
-    for what, values in costs.items():
-        table.rows.append([what, figure(values).show(3), ratios[what].show(3)])
+    ratios = {}
+    for what, each in costs.items():
+        off, on = (figure(values) for values in zip(*each, strict=True))
+        ratios[what] = ratio(on, off)
+        table.rows.append([what, on.show(3), ratios[what].show(3)])
     for what, bound in zip(("all", "1 in 100"), work.bounds, strict=True):
         promise = Promise(f"CPU when {what} is recorded, divided by none,", bound, at_most=True)
         table.verdicts.append(promise.judge(ratios[what]))

@@ -1,9 +1,9 @@
-"""Lockstep: the same work for several nodes in turn, each time all of it at once.
+"""Lockstep: the same work again and again, each time all of it at once.
 
 What a node pays for a message depends on how many it finds when it wakes, and that on whoever else
 uses the machine. So a node is stopped while its work is laid out, goes on when all of it waits in
 its sockets, and is stopped when all is delivered: whatever else runs, it finds the same. Its own
-CPU time in between is what counts, to the nanosecond. Turns are short, and taken by one node after
+CPU time in between is what counts, to the nanosecond. Turns are short, and taken in one way after
 the other, so that what disturbs one of them disturbs the others; and of many turns the cheaper ones
 count, as others on the machine only ever add to them.
 """
@@ -14,13 +14,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import msgspec
 
 from benchmarks.server import Server, ServerError
+from benchmarks.switched import OFF, ON
 
 _MARK = b"@!~@"
 _PAYLOAD = "x" * 124 + _MARK.decode()
@@ -165,30 +164,22 @@ class Crew:
             line.socket.close()
 
 
-@contextmanager
-def _crews(servers: Mapping[str, Server], drill: Drill) -> Iterator[dict[str, Crew]]:
-    with ExitStack() as stack:
-        crews = {}
-        for what, server in servers.items():
-            crews[what] = Crew(server, drill)
-            stack.callback(crews[what].close)
-        yield crews
-
-
-def costs_of(
-    servers: Mapping[str, Server], drill: Drill, messages: int, turns: int
-) -> dict[str, float]:
-    """Let each take so many turns of so many messages at least; the CPU microseconds that a
-    delivery took, in the cheaper of them. Raises ServerError."""
+def switched_costs(server: Server, drill: Drill, messages: int, turns: int) -> tuple[float, float]:
+    """Let one that can be switched (switched.py) take so many turns either way; the CPU
+    microseconds that a delivery took, off and on. Raises ServerError."""
     sent = drill.deliveries if drill.shape == "pairs" else drill.chunk
     rounds = -(-messages // sent)
-    spent: dict[str, list[int]] = {what: [] for what in servers}
-    with _crews(servers, drill) as crews:
-        for turn in range(turns):
-            order = list(crews.items())
-            for what, crew in reversed(order) if turn % 2 else order:
-                spent[what].append(crew.turn(rounds))
-    for server in servers.values():
-        server.settle()
+    spent: dict[signal.Signals, list[int]] = {OFF: [], ON: []}
+    crew = Crew(server, drill)
+    try:
+        for turn in range(2 * turns):
+            # Off, on, on, off: whatever grows with time grows for both.
+            way = ON if turn % 4 in (1, 2) else OFF
+            os.kill(server.process.pid, way)
+            spent[way].append(crew.turn(rounds))
+    finally:
+        crew.close()
+    server.settle()
     deliveries = rounds * drill.deliveries
-    return {what: sorted(each)[len(each) // 4] / 1000 / deliveries for what, each in spent.items()}
+    off, on = (sorted(each)[len(each) // 4] / 1000 / deliveries for each in spent.values())
+    return off, on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,20 @@ from chappe.pipeline.options import Options, agree
 from tests.cli.process import run_here
 
 
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    """A folder of events without any."""
+    folder = tmp_path / "events"
+    folder.mkdir()
+    return folder
+
+
 def run(events: Path, tables: Path) -> tuple[int, str, str]:
     done = run_here("pipeline", "run", "--events", str(events), "--tables", str(tables))
     return done.returncode, " ".join(done.stdout.split()), " ".join(done.stderr.split())
 
 
-def test_a_folder_without_events_is_no_error_and_named(tmp_path: Path) -> None:
-    events = tmp_path / "events"
-    events.mkdir()
+def test_a_folder_without_events_is_no_error_and_named(events: Path, tmp_path: Path) -> None:
     code, said, _progress = run(events, tmp_path / "tables")
     assert code == 0
     assert f"no events in {events} yet" in said
@@ -35,40 +42,48 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_node_s_whole_folder_is_no_folder_of_events(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
+def test_a_node_s_whole_folder_is_no_folder_of_events(events: Path, tmp_path: Path) -> None:
     code, _said, problem = run(tmp_path, tmp_path / "tables")
     assert code == 2
-    assert f"its events are in {tmp_path / 'events'}" in problem
+    assert f"its events are in {events}" in problem
 
 
-def test_events_and_tables_are_not_one_folder(tmp_path: Path) -> None:
-    code, _said, problem = run(tmp_path, tmp_path / "sub" / "..")
+@pytest.mark.parametrize("place", ["sub/..", "tables"])
+def test_tables_are_not_among_events(events: Path, place: str) -> None:
+    code, _said, problem = run(events, events / place)
     assert code == 2
-    assert "tables need one of their own" in problem
-    assert not list(tmp_path.iterdir())
+    assert "tables need a folder of their own" in problem
+    assert not list(events.iterdir())
+
+
+@pytest.mark.parametrize("master", ["foo", "local[0]", "local[", "spark://", "k8s://"])
+def test_a_master_that_is_none_is_named(events: Path, tmp_path: Path, master: str) -> None:
+    places = ("--events", str(events), "--tables", str(tmp_path / "tables"))
+    done = run_here("pipeline", "run", *places, "--master", master)
+    assert done.returncode == 2
+    assert f"--master: {master} is none of local" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("every", ["0", "nan", "inf", "86401"])
-def test_an_interval_that_is_none_is_named(tmp_path: Path, every: str) -> None:
-    places = ("--events", str(tmp_path), "--tables", str(tmp_path / "tables"))
+def test_an_interval_that_is_none_is_named(events: Path, tmp_path: Path, every: str) -> None:
+    places = ("--events", str(events), "--tables", str(tmp_path / "tables"))
     done = run_here("pipeline", "run", *places, "--stream", "--every", every)
     assert done.returncode == 2
     assert f"--every: {every} is not above 0" in done.stderr
 
 
-def test_tables_that_are_a_file_are_named(tmp_path: Path) -> None:
+def test_tables_that_are_a_file_are_named(events: Path, tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     tables.write_text("years of work")
-    code, _said, problem = run(tmp_path, tables)
+    code, _said, problem = run(events, tables)
     assert code == 2
     assert f"--tables: {tables} is not a folder" in problem
     assert tables.read_text() == "years of work"
 
 
-def test_options_that_are_not_those_of_the_tables_are_refused(tmp_path: Path) -> None:
+def test_options_that_are_not_those_of_the_tables_are_refused(events: Path, tmp_path: Path) -> None:
     agree(tmp_path / "tables", Options(grace_ms=5_000))
-    places = ("--events", str(tmp_path), "--tables", str(tmp_path / "tables"))
+    places = ("--events", str(events), "--tables", str(tmp_path / "tables"))
     done = run_here("pipeline", "run", *places, "--grace-ms", "7000")
     assert done.returncode == 2
     assert "--grace-ms:" in done.stderr
@@ -139,13 +154,16 @@ def test_a_stream_tells_people_in_the_end_what_all_of_it_did(
     except KeyboardInterrupt:
         assert interrupted
     said = capsys.readouterr().out
-    assert [line.split()[0] for line in said.splitlines()[1:-1]] == ["3", "40", "1", "2", "9"]
+    assert re.findall("(?m)^ +([0-9]+)  ", said) == ["3", "40", "1", "2", "9"]
     assert "1 files could not be read" in said
 
 
-def test_a_stream_that_is_interrupted_before_it_did_anything_says_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("as_json", "said"), [(True, ""), (False, "interrupted: the next run goes on from here\n")]
+)
+def test_a_stream_that_is_interrupted_before_it_did_anything_tells_people_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool, said: str
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        tell(tmp_path, as_json=True, interrupted=True)
-    assert capsys.readouterr().out == ""
+        tell(tmp_path, as_json=as_json, interrupted=True)
+    assert capsys.readouterr().out == said

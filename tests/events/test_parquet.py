@@ -181,6 +181,7 @@ def test_without_arrow_it_is_off_unless_it_was_asked_for(monkeypatch: pytest.Mon
         ({"share": 1.1}, "events.share"),
         ({"share": float("nan")}, "events.share"),
         ({"seal_s": 0}, "events.seal_s"),
+        ({"share": 0.000001}, "events.share"),
         ({"segment_bytes": 10}, "events.segment_bytes"),
         ({"disk_bytes_max": 100_000}, "events.disk_bytes_max"),
         ({"retention_s": -1.0}, "events.retention_s"),

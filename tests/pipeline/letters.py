@@ -81,6 +81,8 @@ def plant_letters(day: Day, begin: int) -> None:
     day.world.tell("n2", replayed, "replayed", **told)
     life.queue(replayed, "replayed", change=1)
     _try(day, life, replayed + SECOND, since=replayed, end="acked", work=SECOND, **queue)
+    # It is as young as it was.
+    day.truth.ready["a", "queue/again", minute(replayed + SECOND)] = [ready]
     life.step("done", "whole", replayed + 2 * SECOND - ready)
     life.judge(delivered=True)
 

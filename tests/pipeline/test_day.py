@@ -12,7 +12,7 @@ links      which rows there are, handed, arrived, success, beats,  delay_p50 del
            round_trip, ahead, ups, downs, down_us
 queues     which rows there are, hour, stored, lent, acked,        age_p50 age_p99
            returned, died, cancelled, purged, replayed, lag,
-           age_max
+           age_max, frontier
 sessions   which rows there are, hour, opened, closed,             duration_p50 duration_p99
            reconnects, online, churn, cut
 audit      which rows there are, with all columns
@@ -128,6 +128,8 @@ def test_queues_tell_what_came_and_went_and_what_is_in_them(tables: Path, day: D
         assert row["age_max"] == (max(ages) if ages else None), key
         for name, share in (("age_p50", 0.5), ("age_p99", 0.99)):
             assert row[name] == (about(rank(ages, share)) if ages else None), (key, name)
+    for key, frontier in day.truth.frontiers():
+        assert found[key]["frontier"] == frontier, key
 
 
 def test_sessions_tell_who_is_online_also_when_a_node_dies(tables: Path, day: Day):

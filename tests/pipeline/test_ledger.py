@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chappe.errors import StorageError
 from chappe.pipeline.bronze import Ledger, Plan, found
 from chappe.pipeline.keeping import compact
 from chappe.pipeline.making import Making
@@ -130,3 +134,41 @@ def test_files_none_of_which_can_be_read_are_told_of_once(events: Path, tmp_path
     plan = ledger.plan([*good, *bad])
     assert plan is not None
     assert (plan.run, len(plan.files), plan.rows, plan.spoiled) == (1, 4, 10, 1)
+
+
+NOBODY = 65_534
+
+
+@contextmanager
+def as_nobody() -> Iterator[Path]:
+    """A folder that everybody may write to, while this process is nobody in particular: root may
+    read everything."""
+    me = os.geteuid()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        if me == 0:
+            os.seteuid(NOBODY)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(me)
+
+
+def test_a_file_that_may_not_be_read_is_not_taken_for_spoiled() -> None:
+    """Whoever it belongs to can mend that, and then it is taken."""
+    with as_nobody() as folder:
+        world = World(Node("n1"))
+        world.start("n1", BEGIN)
+        save(world.rows, folder / "events")
+        [file] = found([folder / "events"])
+        ledger = Ledger(folder / "tables")
+        file.chmod(0)
+        with pytest.raises(StorageError, match=f"{file}: .*Permission denied"):
+            ledger.plan([file])
+        file.chmod(0o644)
+        plan = ledger.plan([file])
+        assert plan is not None
+        assert (plan.rows, plan.spoiled) == (1, 0)
+        file.chmod(0)
+        with pytest.raises(StorageError, match=f"{file}: .*Permission denied"):
+            ledger.spoil(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,9 +28,17 @@ def life(node: str, alive: int | None, **columns: int) -> Row:
     return {**nothing, "hour": H0, "recovered": [], "removed": [], **told, **columns}
 
 
+def table(rows: Sequence[Row]) -> pa.Table:
+    return pa.Table.from_pylist(rows, arrow_schema(TABLES["lives"]))
+
+
+def lived(*rows: Row, written: int | None = None, forgotten: Sequence[str] = ()) -> lives.Lived:
+    return lives.Lived([table(rows)], OPTIONS, written, forgotten)
+
+
 def died(written: int | None, *rows: Row) -> tuple[set[str], int | None]:
     """Who died, and until when anybody told anything."""
-    found, horizon = lives.known(rows, OPTIONS, written)
+    found, horizon = lived(*rows, written=written).known()
     return {one.node for one in found if one.died}, horizon
 
 
@@ -46,7 +55,7 @@ def test_a_node_died_if_it_is_back_or_silent_without_having_stopped():
         life("back", DAY + HOUR, boot=2, began=2),
         life("back", DAY + HOUR - MINUTE, boot=1, began=1),
     ]
-    found, horizon = lives.known(rows, OPTIONS)
+    found, horizon = lived(*rows).known()
     assert [(one.node, one.boot, one.died, set(one.missed)) for one in found] == [
         ("back", 1, True, set()),
         ("back", 2, False, set()),
@@ -66,8 +75,8 @@ def test_a_life_is_what_it_told_in_all_hours_together():
     ]
     missed = frozenset({later, "2026-03-16T02"})
     n1 = lives.Life("n1", DAY, DAY - 2, DAY + HOUR, DAY + HOUR, None, missed, died=False)
-    assert lives.known(rows, OPTIONS) == ([n1], DAY + HOUR)
-    assert lives.known([], OPTIONS, DAY) == ([], None)
+    assert lived(*rows).known() == ([n1], DAY + HOUR)
+    assert lived(written=DAY).known() == ([], None)
     # Of whom there is no sign of life, nobody can say that it is silent.
     assert died(None, life("n2", None), *rows) == (set(), DAY + HOUR)
 
@@ -144,11 +153,115 @@ def test_queues_are_known_by_when_they_were_last_gone_on_with_and_removed() -> N
         life("n2", DAY) | {"recovered": [queue("q", 1)], "removed": [queue("r", 7), queue("s", 5)]},
         life("n3", DAY) | {"removed": None},
     ]
-    assert lives.queues(rows) == {
+    assert lived(*rows).queues() == {
         ("a", "queue/q"): (3, None),
         ("a", "queue/r"): (2, 7),
         ("a", "queue/s"): (None, 5),
     }
+
+
+def test_it_is_known_until_when_a_process_was_alive_when_hours_were_forgotten() -> None:
+    h1, h2, h3, h4 = (hour(DAY + n * HOUR) for n in range(1, 5))
+    rows = [
+        life("n1", DAY + MINUTE),
+        life("n1", DAY + 2 * HOUR, hour=h2),
+        life("n1", DAY + HOUR, hour=h1),
+        life("n1", DAY + 4 * HOUR, hour=h4),
+        life("n2", None),
+        life("n3", DAY + 4 * HOUR, hour=h4),
+    ]
+    (n1, n2, n3), _horizon = lived(*rows, forgotten=[h1, h3, h4]).known()
+    assert [n1.alive_before(one) for one in (h1, h3, h4)] == [
+        DAY + MINUTE,
+        DAY + 2 * HOUR,
+        DAY + 2 * HOUR,
+    ]
+    assert [n2.alive_before(h4), n3.alive_before(h4), n1.alive] == [None, None, DAY + 4 * HOUR]
+
+
+TIMES = st.integers(0, 9).map(lambda n: DAY + n * 30 * MINUTE)
+QUEUES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "app": st.sampled_from([None, "a"]),
+            "target": st.sampled_from(["queue/q", "queue/r"]),
+            "at": TIMES,
+        }
+    ),
+    max_size=2,
+)
+HOURS = [hour(DAY + n * HOUR) for n in range(5)]
+ROWS = st.fixed_dictionaries(
+    {
+        "hour": st.sampled_from(HOURS),
+        "node": st.sampled_from(["n1", "n2"]),
+        "boot": st.sampled_from([DAY, DAY + HOUR, DAY + YEARS]),
+        "began": TIMES,
+        "alive": st.none() | TIMES | TIMES.map(lambda at: at + YEARS),
+        "stopped": st.none() | TIMES,
+        "gone": st.none() | TIMES,
+        "missed": st.sampled_from([None, 0, 0, 2]),
+        "recovered": st.none() | QUEUES,
+        "removed": st.none() | QUEUES,
+    }
+)
+
+
+@given(
+    st.lists(st.lists(ROWS, max_size=6), max_size=4),
+    st.none() | TIMES,
+    st.lists(st.sampled_from(HOURS), unique=True).map(sorted),
+)
+def test_what_is_read_in_parts_is_put_together_as_if_it_were_whole(
+    parts: list[list[Row]], written: int | None, forgotten: list[str]
+):
+    every = [row for part in parts for row in part]
+    found = lives.Lived(map(table, parts), OPTIONS, written, forgotten)
+    processes, horizon = found.known()
+    assert horizon == plain_horizon(every, written)
+    by_process: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in every:
+        by_process[row["node"], row["boot"]].append(row)
+    assert [(one.node, one.boot) for one in processes] == sorted(by_process)
+    for one in processes:
+        mine = by_process[one.node, one.boot]
+        assert one.began == min(row["began"] for row in mine)
+        for name in ("alive", "stopped", "gone"):
+            assert getattr(one, name) == latest(mine, name)
+        assert one.missed == {row["hour"] for row in mine if row["missed"]}
+        for limit in forgotten:
+            before = [row for row in mine if row["hour"] < limit]
+            assert one.alive_before(limit) == latest(before, "alive")
+        followed = any(node == one.node and boot > one.boot for node, boot in by_process)
+        grace = OPTIONS.grace_ms * 1000
+        silent = horizon is not None and one.alive is not None and horizon - one.alive > grace
+        ended = followed or silent or one.gone is not None
+        assert one.died == (one.stopped is None and ended)
+    told = {
+        name: [(q["app"], q["target"], q["at"]) for row in every for q in row[name] or ()]
+        for name in ("recovered", "removed")
+    }
+    assert found.queues() == {
+        key: tuple(
+            max((at for *queue, at in told[name] if (*queue,) == key), default=None)
+            for name in told
+        )
+        for key in {(app, target) for queues in told.values() for app, target, _at in queues}
+    }
+
+
+def latest(rows: Iterable[Row], name: str) -> int | None:
+    return max((row[name] for row in rows if row[name] is not None), default=None)
+
+
+def plain_horizon(rows: list[Row], written: int | None) -> int | None:
+    if written is None or not rows:
+        return latest(rows, "alive")
+    until = written + OPTIONS.grace_ms * 1000
+    told = [row for row in rows if row["alive"] is not None]
+    times = [(row["alive"], row["alive"] - row["began"] + row["boot"]) for row in told]
+    believed = [right if right <= until else own for right, own in times]
+    return max((time for time in believed if time <= until), default=written)
 
 
 WORDS = st.fixed_dictionaries(

@@ -43,7 +43,7 @@ def test_a_file_of_something_else_is_named(tmp_path: Path, content: str) -> None
     [(0, "0 is not above 0"), (10**15, "more than a thousand years"), (1.5, "not a whole number")],
 )
 def test_options_that_make_no_sense_are_refused(value: int, told: str) -> None:
-    with pytest.raises(ConfigError, match=rf"pipeline\.sla_ms: .*{told}"):
+    with pytest.raises(ConfigError, match=rf"--sla-ms: .*{told}"):
         Options(sla_ms=value)
 
 
@@ -58,5 +58,5 @@ def test_what_could_not_be_kept_to_is_refused(
     name: str, kept: int, refused: int, told: str
 ) -> None:
     assert getattr(Options(**{name: kept}), name) == kept
-    with pytest.raises(ConfigError, match=rf"pipeline\.{name}: {refused} is {told}"):
+    with pytest.raises(ConfigError, match=rf"--{name.replace('_', '-')}: {refused} is {told}"):
         Options(**{name: refused})

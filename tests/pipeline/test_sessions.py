@@ -183,6 +183,10 @@ def stay(node: str, opened: int, closed: int, **columns: Any) -> Row:
     return {**about, "opened": opened, "closed": closed, **columns}
 
 
+def table_of_stays(*rows: Row) -> pa.Table:
+    return pa.Table.from_pylist([*rows], arrow_schema(TABLES["stays"]))
+
+
 def life(node: str, alive: int | None, *, stopped: int | None = None, died: bool = False) -> Life:
     return Life(node, 1, DAY, alive, stopped, None, frozenset(), died)
 
@@ -202,12 +206,31 @@ def test_sessions_end_with_their_process():
         life("here", DAY + HOUR),
         life("mute", None, died=True),
     ]
-    cuts = sessions.cut_off(pa.Table.from_pylist(rows, without_hour("stays")), known)
+    stays = [table_of_stays({"hour": H0, **row}) for row in rows]
+    cuts = sessions.cut_off(sessions.stayed(stays), known)
     assert sorted(cuts) == [
         Cut("a", "tcp", DAY, 1),
         Cut("a", "tcp", DAY + MINUTE, 2),
         Cut("b", "tcp", DAY + MINUTE, 2),
     ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_stays_of_all_hours_are_put_together_however_they_are_read(size: int):
+    rows = [
+        {"hour": H1, **stay("n1", 1, 2)},
+        {"hour": H0, **stay("n1", 3, 0)},
+        {"hour": H1, **stay("n1", 1, 0, boot=2)},
+        {"hour": H1, **stay("n1", 1, 0, app=None)},
+        {"hour": H0, **stay("n1", 0, 1, app=None)},
+    ]
+    parts = [table_of_stays(*rows[n : n + size]) for n in range(0, len(rows), size)]
+    assert sessions.stayed(parts).to_pylist() == [
+        {**stay("n1", 4, 2), "first": H0, "last": H1},
+        {**stay("n1", 1, 0, boot=2), "first": H1, "last": H1},
+        {**stay("n1", 1, 1, app=None), "first": H0, "last": H1},
+    ]
+    assert not sessions.stayed([]).num_rows
 
 
 def test_rows_are_made_anew_since_a_death_that_was_found_out_late():
@@ -343,8 +366,7 @@ def test_where_something_is_told_of_around_a_time_is_looked_at_by_hours_that_may
 
     def places(now: int, *hours: int) -> set[tuple[str, str]]:
         told = [{"hour": hour(DAY + n * HOUR), **stay("n1", 1, 0)} for n in hours]
-        stays = pa.Table.from_pylist(told, arrow_schema(TABLES["stays"]))
-        return places_since(stays, [], DAY + now * HOUR)
+        return places_since(sessions.stayed([table_of_stays(*told)]), [], DAY + now * HOUR)
 
     assert places(5, 1, 4) == places(5, 5, 9) == places(5, 4) == {("a", "tcp")}
     # Nothing since, and nothing before.

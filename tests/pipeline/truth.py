@@ -35,6 +35,8 @@ class Truth:
         # (app, queue, window): what happened, by kind; `change` of how many wait or are worked on
         self.queues: dict[Key, Counter[str]] = defaultdict(Counter)
         self.ages: dict[Key, list[int]] = defaultdict(list)
+        # (app, queue, window): when messages were ready that were handed out for the first time
+        self.ready: dict[Key, list[int]] = defaultdict(list)
         # (app, edge, window): opened, closed, reconnects, and `cut` with the node that had them
         self.sessions: dict[Key, Counter[str]] = defaultdict(Counter)
         self.stays: dict[Key, list[int]] = defaultdict(list)
@@ -57,6 +59,25 @@ class Truth:
             for begin in hours
             if self._lag(place, begin) and not self._happens(place, begin)
         ]
+
+    def frontiers(self) -> Iterator[tuple[Key, int | None]]:
+        """When the youngest was ready that was handed out, since its queue was last empty at an
+        hour's end."""
+        known: dict[Key, int] = {}
+        for key in sorted(self.queues, key=lambda key: (key[-1], *key)):
+            place, window = key[:-1], key[-1]
+            begin = window // HOUR * HOUR
+            if not self._lag(place, begin) and place in known and not self._since(place, key):
+                del known[place]
+            found = [*self.ready.get(key, ()), *([known[place]] if place in known else ())]
+            if found:
+                known[place] = max(found)
+            yield key, known.get(place)
+
+    def _since(self, place: Key, key: Key) -> bool:
+        """Whether something happened in a queue before, in the same hour."""
+        begin = key[-1] // HOUR * HOUR
+        return any(one[:-1] == place and begin <= one[-1] < key[-1] for one in self.queues)
 
     def _lag(self, place: Key, time: int) -> int:
         mine = (key for key in self.queues if key[:-1] == place and key[-1] < time)
@@ -127,6 +148,7 @@ class Life:
         self._truth.queues[key]["change"] += change
         if age is not None:
             self._truth.ages[key].append(age)
+            self._truth.ready[key].append(true - age)
 
     def verdict(self, verdict: str, reason: str, node: str, at: int, *, open: bool = False) -> None:
         """The audit names it, and that it was last seen there and then."""

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from chappe.cli.options import Json, console, print_json
-from chappe.cli.pipeline.extra import Tables, check_tables, extra
+from chappe.cli.pipeline.extra import Tables, check_tables, extra, reading
 from chappe.errors import ConfigError
 
 
@@ -36,7 +36,8 @@ def report(
     with extra():
         from chappe.pipeline.report import Period, write  # noqa: PLC0415, slow, seldom installed
     try:
-        written = write(tables, out, Period(first, end))
+        with reading(tables):
+            written = write(tables, out, Period(first, end))
     except OSError as error:
         raise ConfigError(f"--out: {error}") from None
     if as_json:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from chappe.cli.options import Json, console, print_json
-from chappe.cli.pipeline.extra import Tables, check_tables, extra
+from chappe.cli.pipeline.extra import Tables, check_tables, extra, reading
 from chappe.errors import ChappeError
 from chappe.ids import snowflake_ms
 
@@ -24,7 +24,8 @@ def trace(
 ) -> None:
     """Show the way of one message: every hop with its time, and what the audit says of it."""
     check_tables(tables)
-    paths, verdicts = _find(tables, message)
+    with reading(tables):
+        paths, verdicts = _find(tables, message)
     if not paths and not verdicts:
         raise ChappeError(f"{message}: no table tells of it; {_why_not(tables, message)}")
     if as_json:

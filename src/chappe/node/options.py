@@ -32,6 +32,8 @@ JOURNALS = "journals"
 EVENTS = "events"
 # In that, what is not copied to tables yet; beginning so, their readers pass over it.
 EVENT_LOGS = "_log"
+# Smaller shares cannot be told apart from none.
+_SHARE_MIN = 0.00001
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Sections inside the section about the cluster.
 _NESTED = ("tls", "link")
@@ -104,8 +106,8 @@ class EventsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.retention_bytes < 0:
             raise ConfigError("events.retention_bytes: must be 0 or above")
         # So written, NaN is refused as well.
-        if self.share is not None and not 0 <= self.share <= 1:
-            raise ConfigError("events.share: must be between 0 and 1")
+        if self.share and not _SHARE_MIN <= self.share <= 1:
+            raise ConfigError(f"events.share: must be 0, or from {_SHARE_MIN:f} to 1")
         if not 0.1 <= self.seal_s < math.inf:
             raise ConfigError("events.seal_s: must be at least 0.1, and finite")
         if self.segment_bytes < 65_536:

@@ -9,13 +9,16 @@ them, of nodes that were killed as well:
 
 what              is                                       unknown if
 a queue's         in it, until it is done or dead          its node died, and no broker went on with
-message                                                    the queue since
+message                                                    the queue since; its hour was forgotten
 a request         open, until the node of whoever asked    that node died before, or says so: the
                   says how it ended                        one that it asked died, or a provider
 
 All else is told a few times a second: of a node that died, what came to it after its last sign of
 life is unknown. That span of time has a row of its own, of the family `node`: there may have been
 messages of which nobody else knows.
+
+What is still told of an hour that was forgotten is put aside, so nothing follows from there being
+no word of its messages since then. What was known of them before counts.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ from __future__ import annotations
 import functools
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from chappe.pipeline.hours import hour_us
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
-from chappe.pipeline.verdicts import Row, Verdict, replays, settled, time_of
+from chappe.pipeline.verdicts import Row, Verdict, ready_at, settled, time_of, was_taken
 
 _ABOUT = ("app", "family", "message", "label", "sender", "target", "born")
 _OF_PATHS = ("hour", *_ABOUT, "ready", "delivered", "ended", "open", "suspect", "hops")
@@ -43,6 +47,7 @@ OPEN = "open"
 Queue = tuple[str, str]
 # A verdict and its reason.
 Said = tuple[str, str]
+_FORGOTTEN = "unknown", "its hour was forgotten: what came of it since is not known"
 
 
 class Known(NamedTuple):
@@ -54,8 +59,15 @@ class Known(NamedTuple):
     horizon: int | None
     # When a broker last went on with a queue, and when it was last removed with messages.
     queues: Mapping[Queue, tuple[int | None, int | None]]
-    # How young the youngest message is that was ever handed out.
+    # When the youngest message was ready that was handed out, of those that are not empty.
     frontiers: Mapping[Queue, int]
+    # All before each of these hours was forgotten one day; in order.
+    forgotten: Sequence[str] = ()
+
+    def forgotten_by(self, hour: str) -> str | None:
+        """Before which hour all was forgotten, if this one was with it; of several, the first."""
+        place = bisect_right(self.forgotten, hour)
+        return self.forgotten[place] if place < len(self.forgotten) else None
 
     def life_at(self, node: str, time: int) -> Life | None:
         """The life of a node that a time is in: the last that began before it."""
@@ -164,12 +176,24 @@ def _judge(path: Row, who: str, what: str, known: Known, options: Options) -> Sa
     if what == "queue":
         died = life is not None and life.died
         return _judge_queued(path, who, died, known, options)
+    forgotten = known.forgotten_by(path["hour"])
+    nothing = None if forgotten is None else _FORGOTTEN
     if life is None:
-        return None
+        return nothing
     patience = grace if what == "request" else options.sla_ms * 1000
-    if life.stopped is not None or _later(life.alive, since, patience):
+    if _told_on(life, since, patience, forgotten):
         return _silent_on(who, what)
-    return ("unknown", f"{who} died before it told") if life.died else None
+    return ("unknown", f"{who} died before it told") if life.died else nothing
+
+
+def _told_on(life: Life, since: int, patience: int, forgotten: str | None) -> bool:
+    """Whether a node told all that it would have told of a message, before its hour was
+    forgotten if it was."""
+    if forgotten is None:
+        return life.stopped is not None or _later(life.alive, since, patience)
+    alive = life.alive_before(forgotten)
+    stopped = alive is not None and life.stopped is not None and life.stopped <= alive
+    return stopped or _later(alive, since, patience)
 
 
 def _silent_on(who: str, what: str) -> Said:
@@ -185,13 +209,18 @@ def _judge_queued(path: Row, who: str, died: bool, known: Known, options: Option
     """The same of a message in a queue; its node died, or did not."""
     queue, since = (path["app"], path["target"]), path["ended"]
     recovered, removed = known.queues.get(queue, (None, None))
-    if _later(removed, since):
+    forgotten = known.forgotten_by(path["hour"])
+    # What was done between a time when its hour was forgotten and that, nobody knows.
+    heard = forgotten is None or _later(hour_us(forgotten), removed)
+    if _later(removed, since) and heard:
         return "lost", "its queue was removed"
+    if forgotten is not None:
+        return _FORGOTTEN
     # A broker went on with its queue: there it is again, and waits since then.
     back = died and _later(recovered, since)
     if died and not back:
         return "unknown", f"{who} died, and it was not seen since"
-    ready, taken = _ready(path), _taken(path)
+    ready, taken = ready_at(path), was_taken(path)
     if not taken and _later(known.frontiers.get(queue), ready, options.overtaken_ms * 1000):
         return "lost", "much younger ones of its queue were handed out"
     waits_since = recovered if back and taken else ready
@@ -203,22 +232,3 @@ def _judge_queued(path: Row, who: str, died: bool, known: Known, options: Option
 def _later(time: int | None, since: int | None, by: int = 0) -> bool:
     """Whether a time is known and later than another by more than that."""
     return time is not None and since is not None and time - since > by
-
-
-def _ready(path: Row) -> int:
-    """When its queue could hand it out, since it was sent for the last time."""
-    first = path["born"] if path["ready"] is None else path["ready"]
-    ready: int = max(replays(path), default=first)
-    return ready
-
-
-def _taken(path: Row) -> bool:
-    """Whether a group was handed it, or does not want it, since it was sent for the last time."""
-    since = max(replays(path), default=0)
-    # Of what was dropped for no reason that is told, it may be so.
-    passed = (None, "nobody")
-    return any(
-        hop["kind"] == "lent" or (hop["kind"] == "dropped" and hop["reason"] in passed)
-        for hop in path["hops"]
-        if time_of(hop) >= since
-    )

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from chappe.errors import StorageError
 from chappe.pipeline.files import Mistyped, entry_of, hour_of_file, name_of
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.options import Options
@@ -107,7 +108,8 @@ class Ledger:
         """Plan a run over those of the files that no run took, as far as they have so many rows
         together; None if there are none. A file that has more is a run of its own.
 
-        Where none of them can be read there is no run, and the plan only says how many.
+        Where none of them can be read there is no run, and the plan only says how many. Raises
+        StorageError for one that may not be read: that is for whoever owns it to mend.
         """
         run = self._table.run() + 1
         rows: list[dict[str, Any]] = []
@@ -116,6 +118,8 @@ class Ledger:
         for file in self.new(files):
             try:
                 entry = entry_of(file)
+            except PermissionError as error:
+                raise StorageError(f"{file}: {error.strerror or error}") from None
             except (pa.ArrowException, OSError, Mistyped) as error:
                 spoiled[file] = str(error)
                 continue
@@ -141,6 +145,8 @@ class Ledger:
                 with pq.ParquetFile(file) as source:
                     for _batch in source.iter_batches():
                         pass
+            except PermissionError as error:
+                raise StorageError(f"{file}: {error.strerror or error}") from None
             except (pa.ArrowException, OSError) as error:
                 spoiled[file] = str(error)
         if spoiled:

@@ -86,7 +86,7 @@ def expire(
     limits["events"] = max(0, large_before_us - _MARGIN_OF_EVENTS_US)
     limits |= dict.fromkeys(SMALL, small_before_us or 0)
     # Made anew from any hour on that is not forgotten.
-    limits["queues"] = min(large_before_us, limits["queues"])
+    limits["queues"] = min(limits["paths"], limits["queues"])
     for name, limit in limits.items():
         table = Table(tables, name)
         before += len(table.files())

@@ -13,8 +13,10 @@ they stop (`node_gone`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -32,9 +34,13 @@ _OF_QUEUES: Final = ("recovered", "removed")
 KINDS: Final = (*_OF_LIFE, "node_gone", "missed", *_OF_QUEUES)
 COLUMNS: Final = ("kind", "node", "boot", "at", "app", "target", "n")
 _SCHEMA = arrow_schema(TABLES["lives"])
+_LATEST: Final = ("alive", "stopped", "gone")
+_MERGED: Final = [("began", "min"), *((name, "max") for name in _LATEST)]
+_MISSED: Final = ("node", "boot", "hour")
 
-Rows = Iterable[Mapping[str, Any]]
 Process = tuple[str, int]
+# An app's queue.
+Queue = tuple[str, str]
 
 
 class Life(NamedTuple):
@@ -50,6 +56,13 @@ class Life(NamedTuple):
     missed: frozenset[str]
     # It ended without a word.
     died: bool
+    # Of the times at which hours were forgotten: when it was last known to be alive before each.
+    then: tuple[tuple[str, int], ...] = ()
+
+    def alive_before(self, hour: str) -> int | None:
+        """When it was last known to be alive when hours before one were forgotten."""
+        place = bisect_right(self.then, hour, key=lambda one: one[0])
+        return self.then[place - 1][1] if place else None
 
 
 def told(events: pa.Table, hour: str, clocks: Clocks) -> pa.Table:
@@ -104,69 +117,129 @@ def _of_queues(
     return found
 
 
-def known(
-    rows: Rows, options: Options, written: int | None = None
-) -> tuple[list[Life], int | None]:
-    """All processes, by node and boot, and until when anybody told anything; None if nobody did.
+class Lived:
+    """All that processes told of themselves, put together as it is read: a record for each process
+    and for each queue, however many hours they were there."""
 
-    One that is followed by another life died then; one that is silent, while others tell of times
-    much later, did some time. Times much after `written`, when the last file was, nobody can have
-    known: a clock that is years ahead makes nobody dead.
-    """
-    grace_us = options.grace_ms * 1000
-    by_process: dict[Process, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_process[row["node"], row["boot"]].append(row)
-    if not by_process:
-        return [], None
-    horizon = _horizon((row for parts in by_process.values() for row in parts), grace_us, written)
-    last = dict(sorted(by_process))
-    found = []
-    for (node, boot), parts in sorted(by_process.items()):
-        alive, stopped, gone = (_latest(parts, name) for name in ("alive", "stopped", "gone"))
-        silent = horizon is not None and alive is not None and horizon - alive > grace_us
-        over = boot < last[node] or gone is not None or silent
-        began = min(part["began"] for part in parts)
-        missed = frozenset(part["hour"] for part in parts if part["missed"])
-        died = stopped is None and over
-        found.append(Life(node, boot, began, alive, stopped, gone, missed, died))
-    return found, horizon
+    def __init__(
+        self,
+        parts: Iterable[pa.Table],
+        options: Options,
+        written: int | None = None,
+        forgotten: Sequence[str] = (),
+    ) -> None:
+        """Take the rows of the table in any order. Times much after `written`, when the last file
+        was, nobody can have known: a clock that is years ahead makes nobody dead."""
+        # All before each of these hours was forgotten one day; in order.
+        self.forgotten = forgotten
+        self._grace_us = options.grace_ms * 1000
+        self._written = written
+        self._horizon: int | None = None
+        self._told: dict[Process, _Told] = defaultdict(_Told)
+        self._latest: dict[str, dict[Queue, int]] = {name: {} for name in _OF_QUEUES}
+        for rows in parts:
+            self._add(rows)
+
+    def _add(self, rows: pa.Table) -> None:
+        rows = rows.append_column("before", self._befores(rows["hour"]))
+        by_process = rows.group_by(["node", "boot", "before"], use_threads=False)
+        for row in by_process.aggregate(_MERGED).to_pylist():
+            self._told[row["node"], row["boot"]].add(row)
+        for row in rows.filter(pc.not_equal(rows["missed"], 0)).select(_MISSED).to_pylist():
+            self._told[row["node"], row["boot"]].missed.add(row["hour"])
+        self._horizon = _later(self._horizon, _horizon(rows, self._until()))
+        for name, latest in self._latest.items():
+            for queue, at in _last_of(rows[name]):
+                latest[queue] = max(at, latest.get(queue, at))
+
+    def _befores(self, hours: pa.ChunkedArray) -> pa.Array:
+        """By its place, the first time at which hours were forgotten that is after each."""
+        codes = whole(hours).dictionary_encode()
+        places = [bisect_right(self.forgotten, hour) for hour in codes.dictionary.to_pylist()]
+        return pa.array(places, pa.int64()).take(codes.indices)
+
+    def _until(self) -> int:
+        return NONE if self._written is None else self._written + self._grace_us
+
+    def known(self) -> tuple[list[Life], int | None]:
+        """All processes, by node and boot, and until when anybody told anything; None if nobody
+        did.
+
+        One that is followed by another life died then; one that is silent, while others tell of
+        times much later, did some time.
+        """
+        if not self._told:
+            return [], None
+        horizon = self._written if self._horizon is None else self._horizon
+        last = dict(sorted(self._told))
+        found = []
+        for (node, boot), told in sorted(self._told.items()):
+            alive, stopped, gone = (told.latest[name] for name in _LATEST)
+            silent = horizon is not None and alive is not None and horizon - alive > self._grace_us
+            over = boot < last[node] or gone is not None or silent
+            one = Life(
+                node=node,
+                boot=boot,
+                began=told.began,
+                alive=alive,
+                stopped=stopped,
+                gone=gone,
+                missed=frozenset(told.missed),
+                died=stopped is None and over,
+                then=told.then(self.forgotten),
+            )
+            found.append(one)
+        return found, horizon
+
+    def queues(self) -> dict[Queue, tuple[int | None, int | None]]:
+        """When a broker last went on with each queue, by app and target, and when it was last
+        removed with messages."""
+        recovered, removed = (self._latest[name] for name in _OF_QUEUES)
+        return {key: (recovered.get(key), removed.get(key)) for key in recovered.keys() | removed}
 
 
-def _latest(rows: Rows, name: str) -> int | None:
-    return max((row[name] for row in rows if row[name] is not None), default=None)
+class _Told:
+    """What one process told, so far as it is read."""
+
+    def __init__(self) -> None:
+        self.began = NONE
+        self.latest: dict[str, int | None] = dict.fromkeys(_LATEST)
+        self.missed: set[str] = set()
+        self._alive: dict[int, int] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.began = min(self.began, row["began_min"])
+        for name in _LATEST:
+            self.latest[name] = _later(self.latest[name], row[f"{name}_max"])
+        before, alive = row["before"], row["alive_max"]
+        if alive is not None:
+            self._alive[before] = max(alive, self._alive.get(before, alive))
+
+    def then(self, forgotten: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        places = sorted(place for place in self._alive if place < len(forgotten))
+        times = accumulate((self._alive[place] for place in places), max)
+        return tuple(zip((forgotten[place] for place in places), times, strict=True))
 
 
-def _horizon(rows: Rows, grace_us: int, written: int | None) -> int | None:
-    """The latest word of all; of times that nobody can have known, none."""
-    if written is None:
-        return _latest(rows, "alive")
-    return max(_believed(rows, written + grace_us), default=written)
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((time for time in (one, other) if time is not None), default=None)
 
 
-def _believed(rows: Rows, until: int) -> Iterator[int]:
-    """When each process was last alive, where that is no later than a time."""
-    for row in rows:
-        right = row["alive"]
-        if right is None:
-            continue
-        # Clocks are put right by that of one node among those that are linked. If it is that one
-        # that is ahead, the others' own say what time it was.
-        own = right - (row["began"] - row["boot"])
-        if right <= until:
-            yield right
-        elif own <= until:
-            yield own
+def _horizon(rows: pa.Table, until: int) -> int | None:
+    """The latest that any row tells that somebody was alive, of times until one."""
+    told = rows.filter(rows["alive"].is_valid())
+    right, began, boot = (longs(whole(told[name])) for name in ("alive", "began", "boot"))
+    # Clocks are put right by that of one node among those that are linked. If it is that one that
+    # is ahead, the others' own say what time it was.
+    time = np.where(right <= until, right, right - (began - boot))
+    time = time[time <= until]
+    return int(time.max()) if len(time) else None
 
 
-def queues(rows: Rows) -> dict[tuple[str, str], tuple[int | None, int | None]]:
-    """When a broker last went on with each queue, by app and target, and when it was last removed
-    with messages."""
-    latest: dict[str, dict[tuple[str, str], int]] = {name: {} for name in _OF_QUEUES}
-    for row in rows:
-        for name, times in latest.items():
-            for queue in row[name] or ():
-                key = queue["app"], queue["target"]
-                times[key] = max(queue["at"], times.get(key, queue["at"]))
-    recovered, removed = (latest[name] for name in _OF_QUEUES)
-    return {key: (recovered.get(key), removed.get(key)) for key in recovered.keys() | removed}
+def _last_of(queues: pa.ChunkedArray) -> Iterator[tuple[Queue, int]]:
+    """When each queue was last told of."""
+    flat = whole(pc.list_flatten(queues))
+    table = pa.Table.from_arrays(flat.flatten(), [field.name for field in flat.type])
+    last = table.group_by(["app", "target"], use_threads=False).aggregate([("at", "max")])
+    for row in last.to_pylist():
+        yield (row["app"], row["target"]), row["at_max"]

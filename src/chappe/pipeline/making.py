@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +17,7 @@ from chappe.pipeline.hours import HOUR_US, and_before, around, hour_us
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import BAD, EVENTS, opened
 from chappe.pipeline.parts import Attempt
+from chappe.pipeline.past import all_hours, forgotten
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from chappe.pipeline.told import looked_at, sources
@@ -52,7 +53,7 @@ class Making:
         "audit",
     )
     # Those that are made of packs.
-    OF_PACKS = frozenset(ORDER[: ORDER.index("queues")])
+    OF_PACKS = frozenset(ORDER[: ORDER.index("lives")])
 
     def __init__(
         self, spark: SparkSession, plan: bronze.Plan, tables: Path, options: Options
@@ -217,28 +218,24 @@ class Making:
         or the last; of all since then, as who is online then stays so."""
         if not self._hours.events:
             return self._nothing("sessions")
-        hours, known = around(self._life_hours), self._known[0]
+        hours, (known, _horizon) = around(self._life_hours), self._lived.known()
         attempt = Attempt.begin(self._folder, self._plan.run)
         made = online.write_sessions(attempt, hours, self._turnover[1], known)
         return Made(attempt, made)
 
     @cached_property
-    def _lived(self) -> list[dict[str, Any]]:
-        """All that processes told of themselves: as much as there are nodes and hours."""
-        rows: list[dict[str, Any]] = read(self._folder, "lives").to_pylist()
-        return rows
-
-    @cached_property
-    def _known(self) -> tuple[list[lives.Life], int | None]:
-        return lives.known(self._lived, self._options, self._plan.written)
+    def _lived(self) -> lives.Lived:
+        times = self._plan.written, forgotten(self._folder, self._plan.run)
+        return lives.Lived(all_hours(self._tables["lives"]), self._options, *times)
 
     def _audit(self) -> Made:
-        found, horizon = self._known
+        found, horizon = self._lived.known()
         known = audit.Known(
             lives=audit.by_node(found),
             horizon=horizon,
-            queues=lives.queues(self._lived),
+            queues=self._lived.queues(),
             frontiers=backlog.frontiers(self._tables["queues"]),
+            forgotten=self._lived.forgotten,
         )
         others = self._tables["odd"].hours() - self._hours.paths
         made = audit.audit(

@@ -19,9 +19,10 @@ from chappe.pipeline.columns import Longs, changes, grouped, longs, ranks, runni
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.lives import Life
 from chappe.pipeline.parts import Attempt, write_part
+from chappe.pipeline.past import all_hours
 from chappe.pipeline.reading import columns_of
 from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
-from chappe.pipeline.sessions import Cut, cut_off, since
+from chappe.pipeline.sessions import Cut, cut_off, since, stayed
 from chappe.pipeline.table import Table, read
 
 _TURNOVER = arrow_schema(TURNOVER)
@@ -39,7 +40,8 @@ def write_sessions(
     """Write the rows of some hours, of files of what was told of each, and of all that depend on
     them; says which rows that were there before these replace."""
     tables = attempt.tables
-    table, stays = Table(tables, "sessions"), read(tables, "stays")
+    table = Table(tables, "sessions")
+    stays = stayed(all_hours(Table(tables, "stays")))
     every = cut_off(stays, known)
     before = read(tables, "sessions", Cut._fields, [("cut", ">", 0)])
     begin = since(hours, (Cut(**row) for row in before.to_pylist()), every)
@@ -81,9 +83,8 @@ def last_known(files: Files, places: set[Place]) -> dict[Place, int]:
 def places_since(stays: pa.Table, cuts: Iterable[Cut], us: int) -> set[Place]:
     """Where there is something to tell of since a time, and was before, by the hours in which nodes
     told of it; those may be wrong by one."""
-    hour = stays["hour"].cast(pa.string())
-    later = stays.filter(pc.greater_equal(hour, hour_name(us - HOUR_US)))
-    before = stays.filter(pc.less(hour, hour_name(us + HOUR_US)))
+    later = stays.filter(pc.greater_equal(stays["last"], hour_name(us - HOUR_US)))
+    before = stays.filter(pc.less(stays["first"], hour_name(us + HOUR_US)))
     return ({*_places(later)} | {(cut.app, cut.edge) for cut in cuts}) & {*_places(before)}
 
 

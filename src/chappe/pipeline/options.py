@@ -7,12 +7,12 @@ not could not be told apart. So the first run writes its options beside the tabl
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from chappe.errors import ConfigError
+from chappe.pipeline.notes import write_note
 
 _FILE = "_options.json"
 # A thousand years: in microseconds, and with a time added, still a number of 64 bits.
@@ -49,21 +49,21 @@ class Options:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
+            value, flag = getattr(self, field.name), _flag(field.name)
             if type(value) is not int:
-                raise ConfigError(f"pipeline.{field.name}: {value!r} is not a whole number")
+                raise ConfigError(f"{flag}: {value!r} is not a whole number")
             if value <= 0:
-                raise ConfigError(f"pipeline.{field.name}: {value} is not above 0")
+                raise ConfigError(f"{flag}: {value} is not above 0")
             if value > _MS_MAX:
-                raise ConfigError(f"pipeline.{field.name}: {value} is more than a thousand years")
+                raise ConfigError(f"{flag}: {value} is more than a thousand years")
         if self.grace_ms < _SIGN_OF_LIFE_MS:
             raise ConfigError(
-                f"pipeline.grace_ms: {self.grace_ms} is less than {_SIGN_OF_LIFE_MS}: a node that "
+                f"--grace-ms: {self.grace_ms} is less than {_SIGN_OF_LIFE_MS}: a node that "
                 "lives may say nothing for a second"
             )
         if self.reconnect_ms > _HOUR_MS:
             raise ConfigError(
-                f"pipeline.reconnect_ms: {self.reconnect_ms} is more than {_HOUR_MS}, an hour: who "
+                f"--reconnect-ms: {self.reconnect_ms} is more than {_HOUR_MS}, an hour: who "
                 "went earlier is not looked for"
             )
 
@@ -88,13 +88,13 @@ def agree(tables: Path, options: Options | None) -> Options:
         return written
     options = options or Options()
     tables.mkdir(parents=True, exist_ok=True)
-    aside = tables / f".{_FILE}"
-    with aside.open("w") as file:
-        json.dump(asdict(options), file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(tables / _FILE)
+    write_note(tables / _FILE, json.dumps(asdict(options), indent=2))
     return options
+
+
+def _flag(name: str) -> str:
+    """An option, as the command calls it."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _check_same(tables: Path, options: Options) -> None:
@@ -102,7 +102,7 @@ def _check_same(tables: Path, options: Options) -> None:
     for name, value in asdict(options).items():
         made = getattr(written, name)
         if value != made:
-            flag = f"--{name.replace('_', '-')}"
+            flag = _flag(name)
             raise ConfigError(
                 f"{flag}: {tables} was made with {made}, and now it is {value}; "
                 f"leave {flag} out to go on with {made}, or make tables in another folder"

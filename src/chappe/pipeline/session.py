@@ -30,6 +30,8 @@ from chappe.pipeline.java import check_java, start_java
 _REACH_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _MEMORY: Final = re.compile(r"([1-9]\d*)([mg])")
+# With how many cores and, maybe, how often a task is tried; or where a cluster is.
+_MASTER: Final = re.compile(r"local(\[(\*|[1-9]\d*)(,\d+)?\])?$|spark://.|yarn$|k8s://.")
 # Spark itself refuses to start with less than 450 MB, at length.
 _MEMORY_MIN_MB: Final = 512
 
@@ -56,6 +58,11 @@ class SessionOptions:
     def __post_init__(self) -> None:
         if self.master and self.remote:
             raise ConfigError("--master and --remote: only one of them says where Spark is")
+        if self.master and not _MASTER.match(self.master):
+            raise ConfigError(
+                f"--master: {shown(self.master)} is none of local, local[N], local[*], "
+                "spark://HOST:PORT, yarn, k8s://URL"
+            )
         if self.remote and not self.remote.startswith(("sc://", "local")):
             raise ConfigError(f"--remote: {shown(self.remote)} does not start with sc://")
         size = _MEMORY.fullmatch(self.memory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from chappe.pipeline.columns import (
 from chappe.pipeline.hours import HOUR_US, MINUTE_US, hour_us
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
-from chappe.pipeline.schema import TURNOVER, arrow_schema
+from chappe.pipeline.schema import TABLES, TURNOVER, arrow_schema
 from chappe.pipeline.sketch import buckets_of, gathered, percentiles_of
 
 _OPENED, _CLOSED = "session_opened", "session_closed"
@@ -35,6 +35,10 @@ _COUNTS: Final = ("opened", "closed", "reconnects")
 _DURATIONS: Final = {"duration_p50": 0.5, "duration_p99": 0.99}
 _PLACE: Final = ("app", "edge", "window")
 _PROCESS: Final = ["app", "edge", "node", "boot"]
+_STAYED: Final = {"opened": "sum", "closed": "sum", "first": "min", "last": "max"}
+_OF_STAYS: Final = [one for one in arrow_schema(TABLES["stays"]) if one.name != "hour"]
+_HOURS: Final = [pa.field(name, pa.string()) for name in ("first", "last")]
+_STAYED_SCHEMA = pa.schema([*_OF_STAYS, *_HOURS])
 
 
 class Cut(NamedTuple):
@@ -52,13 +56,23 @@ def stays(events: pa.Table) -> pa.Table:
     rows = events.filter(pc.is_in(events["kind"], value_set=pa.array(KINDS)))
     for name, kind in (("opened", _OPENED), ("closed", _CLOSED)):
         rows = rows.append_column(name, pc.equal(rows["kind"], kind).cast(pa.int64()))
-    return _by_process(rows)
+    return _by_process(rows, {"opened": "sum", "closed": "sum"})
 
 
-def _by_process(rows: pa.Table) -> pa.Table:
-    counts = ["opened", "closed"]
+def stayed(parts: Iterable[pa.Table]) -> pa.Table:
+    """Stays of all hours, put together as they are read: a row for each process at each place, with
+    the first of its hours and the last."""
+    found = _STAYED_SCHEMA.empty_table()
+    for part in parts:
+        rows = part.append_column("first", part["hour"]).append_column("last", part["hour"])
+        rows = pa.concat_tables([found, rows.select(_STAYED_SCHEMA.names).cast(_STAYED_SCHEMA)])
+        found = _by_process(rows, _STAYED)
+    return found
+
+
+def _by_process(rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     grouped = rows.group_by(_PROCESS, use_threads=False)
-    return grouped.aggregate([(name, "sum") for name in counts]).rename_columns(_PROCESS + counts)
+    return grouped.aggregate([*columns.items()]).rename_columns([*_PROCESS, *columns])
 
 
 def turnover(counts: pa.Table) -> pa.Table:
@@ -127,15 +141,14 @@ def _back(columns: dict[str, pa.Array], time: Longs, opens: Flags, options: Opti
     return found
 
 
-def cut_off(stays: pa.Table, known: Iterable[Life]) -> list[Cut]:
+def cut_off(stayed: pa.Table, known: Iterable[Life]) -> list[Cut]:
     """How many sessions ended with the process that had them, at its last word."""
     ended = {
         (life.node, life.boot): life.began if life.alive is None else life.alive
         for life in known
         if life.died or life.stopped is not None
     }
-    left = _by_process(stays)
-    left = left.filter(pc.greater(left["opened"], left["closed"]))
+    left = stayed.filter(pc.greater(stayed["opened"], stayed["closed"]))
     cuts: Counter[tuple[str, str, int]] = Counter()
     for row in left.to_pylist():
         last = ended.get((row["node"], row["boot"]))

@@ -36,7 +36,7 @@ class Touched(NamedTuple):
     @property
     def links(self) -> Set[str]:
         """A link that went down in an hour may be down in those that follow."""
-        return self.paths | hours_after(self.events, 1) | self.downs
+        return self.paths | self.events | self.downs
 
 
 class About(NamedTuple):
@@ -68,7 +68,7 @@ def hours_of(told: Sequence[About], paths: Table, events: Table) -> Touched:
     # Of an hour of which nothing is told nobody says that a link is down.
     downs = hours_after(hours(EVENTS, CHANGES), DOWN_HOURS) & (events.hours() | new)
     # What is made of events and of paths together is made of both anew.
-    of_messages = (hours_after(new, 1) | downs) & paths.hours() | hours(MESSAGES)
+    of_messages = (new | downs) & paths.hours() | hours(MESSAGES)
     for name in clocks:
         begin = hour_us(name)
         of_messages |= paths.hours_within("first_at", "last_at", begin, begin + HOUR_US)

@@ -42,6 +42,25 @@ def replays(path: Row) -> list[int]:
     return [time_of(hop) for hop in _of_kind(path, "replayed")]
 
 
+def ready_at(path: Row) -> int:
+    """When its queue could hand it out, since it was sent for the last time."""
+    first = path["born"] if path["ready"] is None else path["ready"]
+    ready: int = max(replays(path), default=first)
+    return ready
+
+
+def was_taken(path: Row) -> bool:
+    """Whether a group was handed it, or does not want it, since it was sent for the last time."""
+    since = max(replays(path), default=0)
+    # Of what was dropped for no reason that is told, it may be so.
+    passed = (None, "nobody")
+    return any(
+        hop["kind"] == "lent" or (hop["kind"] == "dropped" and hop["reason"] in passed)
+        for hop in path["hops"]
+        if time_of(hop) >= since
+    )
+
+
 def _of_kind(path: Row, *kinds: str) -> Iterator[Row]:
     return (hop for hop in path["hops"] if hop["kind"] in kinds)
 

@@ -26,6 +26,7 @@ from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.hourly import find_offsets, put_together, write_events
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.minutes import write_minutes
+from chappe.pipeline.notes import write_note
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import Attempt
@@ -73,7 +74,7 @@ class Work:
         self._tables = tables
         self._options = options
         self._folder = tables / "_work" / f"run={plan.run}"
-        self._pieces = _pieces(plan.rows_of_an_hour + _EVENTS_PER_PATH * before)
+        self._pieces = self._kept_pieces(plan.rows_of_an_hour + _EVENTS_PER_PATH * before)
 
     def packs(self) -> DataFrame:
         """All rows of the plan's files, sorted out."""
@@ -154,13 +155,19 @@ class Work:
         note = self._folder / f"{name}.done"
         if not note.exists():
             attempt = Attempt.begin(self._tables, self._plan.run)
-            self._folder.mkdir(parents=True, exist_ok=True)
             make(attempt, self._folder / f"{name}-{attempt.token}")
-            aside = self._folder / f".{name}-{attempt.token}"
-            aside.write_text(attempt.token)
-            aside.replace(note)
+            write_note(note, attempt.token)
         attempt = Attempt(self._tables, self._plan.run, note.read_text())
         return attempt, self._folder / f"{name}-{attempt.token}"
+
+    def _kept_pieces(self, rows: int) -> int:
+        """In how many pieces an hour is that has so many rows; as it was, if the run was begun by
+        one that would say otherwise."""
+        note = self._folder / "pieces"
+        if not note.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_note(note, str(_pieces(rows)))
+        return int(note.read_text())
 
     def _read(self) -> DataFrame:
         rows = self._plan.rows

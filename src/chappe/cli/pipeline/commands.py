@@ -141,5 +141,10 @@ def _named(folder: Path) -> Iterator[None]:
 
 
 def _check_apart(events: list[Path], tables: Path) -> None:
-    if tables.resolve() in map(Path.resolve, events):
-        raise ConfigError(f"--tables: {tables} is a folder of events; tables need one of their own")
+    """A stream takes all that is in a folder of events."""
+    for folder in events:
+        if tables.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(
+                f"--tables: {tables} is in {folder}, which is for events; tables need a folder of "
+                "their own"
+            )

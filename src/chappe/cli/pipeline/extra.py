@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chappe.errors import ConfigError
+from chappe.errors import ConfigError, StorageError
 
 Tables = Annotated[Path, typer.Option(help="The folder of tables that `chappe pipeline run` made.")]
 
@@ -27,6 +27,22 @@ def extra() -> Iterator[None]:
             f"the pipeline needs the package {name}: pip install 'chappe[pipeline]', "
             "or in a checkout: make setup"
         ) from None
+
+
+@contextmanager
+def reading(tables: Path) -> Iterator[None]:
+    """Read tables; raises StorageError where a file of theirs is damaged, or gone."""
+    with extra():
+        import pyarrow as pa  # noqa: PLC0415, slow, and seldom installed
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415, as above
+    try:
+        yield
+    except (pa.ArrowException, DeltaError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            # Not of Arrow, which reads tables: whoever opened it says what it is.
+            raise
+        said = str(error).partition("\n")[0]
+        raise StorageError(f"{tables}: a file of the tables cannot be read: {said}") from None
 
 
 def check_tables(tables: Path) -> None:

@@ -48,6 +48,8 @@ class Telling:
         except KeyboardInterrupt:
             if any(self._every):
                 self._tell()
+            if not self._as_json:
+                console.print("interrupted: the next run goes on from here", highlight=False)
             raise
         self._tell()
 
