@@ -101,7 +101,7 @@ def test_an_hour_with_many_events_is_looked_at_in_pieces(
     assert [one[3:] for one in found if one.hour == later] == [(True, False, 0, 1)]
 
 
-def test_a_word_has_one_number_however_often_it_is_there():
+def test_a_word_has_one_number_wherever_it_is():
     words = ["user/u", "", "user/ü", "user/u", "", "user/v"]
     assert hashed(pa.array(words)).tolist() == [zlib.crc32(word.encode()) for word in words]
     assert hashed(pa.array(words)[2:4]).tolist() == hashed(pa.array(words)).tolist()[2:4]
