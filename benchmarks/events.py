@@ -23,10 +23,10 @@ from benchmarks.figure import Promise, Table, figure, ratio
 from benchmarks.lockstep import Drill, cpu_ns, switched_costs
 from benchmarks.server import Server, start_chappe
 
-_REPETITIONS = 7
+_REPETITIONS = 5
 # In one repetition, of a process: so many that it records in, and as many that it does not. And as
 # many messages in a turn as are written down at once.
-_TURNS = 12
+_TURNS = 10
 _MESSAGES = 9_000
 # Of a fan-out, so many deliveries.
 _DELIVERIES = 100_000

@@ -35,8 +35,8 @@ class Touched(NamedTuple):
 
     @property
     def links(self) -> Set[str]:
-        """A link that went down in an hour may be down in those that follow. With links, what queues
-        lost all at once is told, by clocks that are put right."""
+        """A link that went down in an hour may be down in those that follow. With links it is told
+        what queues lost all at once, by clocks that are put right."""
         return self.paths | self.events | self.clocks | self.downs
 
 
