@@ -22,8 +22,6 @@ NOW, DIED, BACK = DAY + 2 * HOUR, DAY + HOUR, DAY + HOUR + MINUTE
 SOON, BEFORE, RECENTLY = DIED - MINUTE, DIED - SECOND // 5, NOW - SECOND // 2
 WAITS, UNSEEN = "it still waits in its queue", "died, and it was not seen since"
 OVERTAKEN = "much younger ones of its queue were handed out"
-FORGOTTEN = "its hour was forgotten: what came of it since is not known"
-H1, H2 = "2026-03-16T01", "2026-03-16T02"
 
 
 def life(node: str, began: int, alive: int | None, **columns: Any) -> Life:
@@ -192,51 +190,6 @@ def test_a_message_on_its_way_depends_on_the_nodes_that_do_not_tell() -> None:
         9: ("unknown", "n9 never told anything of that time", "n1", SOON),
         12: ("lost", "it did not come to n1", "n2", SOON),
         13: ("lost", "it did not come to n5", "n1", SOON),
-    }
-
-
-def test_of_what_was_forgotten_counts_what_nodes_had_told_before() -> None:
-    """All but n2 and n4 tell on. When the first hour was forgotten, n1 and n2 had told of all of
-    it, n3 and n4 of half, n5 of nothing."""
-    half, end = DAY + HOUR // 2, DAY + HOUR - SECOND
-    lives = [
-        life("n1", DAY, NOW, then=((H1, end), (H2, NOW))),
-        life("n2", DAY, end, stopped=end, then=((H1, end),)),
-        life("n3", DAY, NOW, stopped=NOW, then=((H1, half), (H2, NOW))),
-        life("n4", DAY, half, died=True, then=((H1, half),)),
-        life("n5", DAY, NOW, then=((H2, NOW),)),
-    ]
-    gone = KNOWN._replace(lives=by_node(lives), forgotten=[H1, H2])
-
-    def to(node: str, at: int) -> Row:
-        return hop("published", "n0", at, n=0, went_to=[node])
-
-    asked = [
-        # Lost then, and now.
-        path(1, "topic", to("n1", half)),
-        path(2, "topic", to("n2", end - 1)),
-        path(3, "topic", to("n3", half - MINUTE)),
-        path(4, "request", hop("asked", "n1", half)),
-        # Nobody had waited for long enough, whatever was told since.
-        path(5, "topic", to("n1", end - 1)),
-        path(6, "topic", to("n3", half)),
-        path(7, "topic", to("n5", half)),
-        path(8, "request", hop("asked", "n1", end - MINUTE)),
-        path(9, "request", hop("asked", "n3", half)),
-        path(10, "topic", hop("published", "n1", half, n=1, came_from="n3")),
-        path(11, "topic", to("n4", half)),
-        # The next hour was forgotten later.
-        path(12, "topic", to("n3", half), hour=H1),
-    ]
-    told = found(*asked, known=gone)
-    assert {message: (verdict, reason) for message, (verdict, reason, *_at) in told.items()} == {
-        1: ("lost", "it did not come to n1"),
-        2: ("lost", "it did not come to n2"),
-        3: ("lost", "it did not come to n3"),
-        4: ("lost", "nobody answered"),
-        **dict.fromkeys(range(5, 11), ("unknown", FORGOTTEN)),
-        11: ("unknown", "n4 died before it told"),
-        12: ("lost", "it did not come to n3"),
     }
 
 
