@@ -29,11 +29,6 @@ class Touched(NamedTuple):
     bad: bool
 
     @property
-    def all(self) -> Set[str]:
-        """Those of messages and of events."""
-        return self.paths | self.events
-
-    @property
     def links(self) -> Set[str]:
         """A link that went down in an hour may be down in those that follow. With links it is told
         what queues lost all at once, by clocks that are put right."""
