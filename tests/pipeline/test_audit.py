@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from chappe.pipeline.audit import Known, audit, by_node, unsettled, untold
+from chappe.pipeline.audit import Known, audit, audit_few, by_node, unsettled, untold
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
@@ -231,6 +231,10 @@ def test_only_hours_that_were_touched_are_settled_anew(spark: SparkSession) -> N
     assert made.schema.names == TABLES["audit"].names
     names = ("hour", "message", "verdict", "node", "at", "born")
     told = {tuple(row[name] for name in names) for row in made.collect()}
+    few = pa.Table.from_pylist([*rows, *others], arrow_schema(TABLES["odd"]))
+    by_itself = audit_few(few, {H0}, KNOWN, OPTIONS)
+    assert by_itself.schema == arrow_schema(TABLES["audit"])
+    assert {tuple(row[name] for name in names) for row in by_itself.to_pylist()} == told
     assert told == {
         (H0, 1, "lost", "n4", SOON, SOON),
         (H0, 2, "lost", "n4", SOON, SOON),

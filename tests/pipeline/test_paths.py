@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from chappe.ids import Snowflake
 from chappe.pipeline import packing, paths, reading
 from chappe.pipeline.hours import HOUR_US
-from chappe.pipeline.parts import Attempt
+from chappe.pipeline.parts import Attempt, piece_of
 from chappe.pipeline.schema import HOP_NAMES
 from tests.pipeline import plain
 from tests.pipeline.tales import OPTIONS, TALES, UNSHRUNK, Tale, clocks, table
@@ -114,10 +114,10 @@ def test_paths_go_through_files_and_back(tmp_path: Path):
     nowhere = clocks({})
 
     def gathered(run: int, *packs: packing.Pack) -> list[Row]:
-        keys = ["born_hour", "piece", "data"]
+        keys = ["born_hour", "piece", "note", "data"]
         batches = [pack.batch().select(keys) for pack in packs]
         attempt = Attempt(tmp_path, run, "one")
-        list(paths._gathered(iter(batches), attempt, nowhere, OPTIONS))
+        list(paths._gathered(iter(batches), attempt, nowhere, OPTIONS, 1))
         files = attempt.place("paths").rglob("*.parquet")
         return ordered([row for file in files for row in pq.ParquetFile(file).read().to_pylist()])
 
@@ -140,6 +140,17 @@ def test_paths_go_through_files_and_back(tmp_path: Path):
     ]
     assert len({pack.piece for pack in again}) > 1
     assert gathered(2, *again) == first
+    # Of a file that has all of its piece only the name is passed on.
+    assert (piece_of(str(file), 1), piece_of(str(file), 2)) == (0, None)
+    named = packing.Pack(packing.MESSAGES, hour, 0, pa.table({"file": [str(file)]}), reading.FILES)
+    assert gathered(3, named) == first
+
+
+@pytest.mark.parametrize(
+    "name", ["whole-7", "part-0", "part-1-of-30", "part-x-of-3", "part-1-of-3x"]
+)
+def test_a_file_whose_name_does_not_tell_may_have_any_piece(name: str):
+    assert piece_of(f"/tables/paths/hour=2026-03-16T00/{name}.parquet", 3) is None
 
 
 def test_who_dropped_a_message_got_it_and_others_may_still_serve_its_receiver():

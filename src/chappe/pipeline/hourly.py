@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 
 from chappe.pipeline.clocks import Clocks, offsets
 from chappe.pipeline.columns import longs, whole
@@ -94,11 +94,10 @@ def _put_hour(
     return first_change(found.flows, flowing)
 
 
-def changed_since(put: DataFrame) -> int | None:
-    """From which minute on queues are to be told of anew, by what was put together."""
-    told = put.where(fn.col("note") == _CHANGED).select("data").collect()
-    changed = [read(pa.scalar(bytes(row["data"]), pa.binary()))["window"][0] for row in told]
-    return min((one.as_py() for one in changed), default=None)
+def changed_since(put: pa.Table) -> int | None:
+    """From which minute on queues are to be told of anew, by packs of what was put together."""
+    changed = put.filter(pc.equal(put["note"], _CHANGED))["data"]
+    return min((read(data)["window"][0].as_py() for data in changed), default=None)
 
 
 def find_offsets(spark: SparkSession, files: Mapping[str, Sequence[str]]) -> dict[str, pa.Scalar]:

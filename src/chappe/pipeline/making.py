@@ -21,7 +21,7 @@ from chappe.pipeline.past import all_hours, forgotten
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
 from chappe.pipeline.told import looked_at, sources
-from chappe.pipeline.touched import touched
+from chappe.pipeline.touched import About, touched
 from chappe.pipeline.work import Packs, Work
 
 
@@ -82,7 +82,9 @@ class Making:
             "audit": self._audit,
         }
         self._packs = self._work.packs()
-        self._hours = touched(self._packs, self._tables["paths"], self._tables["events"])
+        self._hours = touched(
+            self._packs.read(*About._fields), self._tables["paths"], self._tables["events"]
+        )
 
     @property
     def hours(self) -> Set[str]:
@@ -122,13 +124,13 @@ class Making:
     def _quarantine(self) -> Made:
         if not self._hours.bad:
             return self._nothing("quarantine")
-        packs = self._packs.where(fn.col("what") == BAD)
+        packs = self._packs.frame.where(fn.col("what") == BAD)
         return Made(silver.quarantined(opened(packs, silver.BAD_ROW)), None)
 
     def _events(self) -> Made:
         if not self._hours.events:
             return self._nothing("events")
-        packs = self._packs.where(fn.col("what") == EVENTS)
+        packs = self._packs.frame.where(fn.col("what") == EVENTS)
         before = self._tables["events"]
         counts = before.rows_by_hour()
         rows = {hour: counts[hour] for hour in self._hours.events}
@@ -182,7 +184,7 @@ class Making:
     def _queues(self) -> Made:
         """From the first hour on of which flows say something else than they did: what is in a
         queue later depends on it."""
-        changed = changed_since(self._by_hour.frame)
+        changed = changed_since(self._by_hour.read("note", "data"))
         if changed is None:
             return self._nothing("queues")
         since = changed - changed % HOUR_US
@@ -237,11 +239,10 @@ class Making:
             frontiers=backlog.frontiers(self._tables["queues"]),
             forgotten=self._lived.forgotten,
         )
-        others = self._tables["odd"].hours() - self._hours.paths
-        made = audit.audit(
-            self._table("odd", self._hours.paths),
-            self._table("odd", others),
-            known,
-            self._options,
-        )
-        return Made(made, {*self._hours.paths, audit.OPEN})
+        touched, odd = self._hours.paths, self._tables["odd"]
+        replacing = {*touched, audit.OPEN}
+        if odd.rows_by_hour().total() <= audit.FEW:
+            few = read(self._folder, "odd")
+            return Made(audit.audit_few(few, touched, known, self._options), replacing)
+        mine, others = self._table("odd", touched), self._table("odd", odd.hours() - touched)
+        return Made(audit.audit(mine, others, known, self._options), replacing)

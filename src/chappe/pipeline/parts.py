@@ -39,16 +39,30 @@ class Attempt(NamedTuple):
         return root / f"run={self.run}" / f"of=parts-{self.token}"
 
 
-def write_part(attempt: Attempt, name: str, hour: str, piece: int, rows: pa.Table) -> None:
-    """Write the rows of an hour's piece."""
+def write_part(
+    attempt: Attempt, name: str, hour: str, piece: int, rows: pa.Table, pieces: int | None = None
+) -> None:
+    """Write the rows of an hour's piece; of so many, if whoever reads it wants to know that."""
     if not rows.num_rows:
         return
     schema = arrow_schema(TABLES[name])
     schema = schema.remove(schema.get_field_index("hour"))
     words = [field.name for field in schema if pa.types.is_string(field.type)]
-    file = attempt.place(name) / f"hour={hour}" / f"part-{piece}.parquet"
+    of = "" if pieces is None else _of(pieces)
+    file = attempt.place(name) / f"hour={hour}" / f"part-{piece}{of}.parquet"
     dictionaries = [*words, *_nested_words(schema)]
     write_whole(rows.select(schema.names).cast(schema), file, use_dictionary=dictionaries)
+
+
+def piece_of(file: str, pieces: int) -> int | None:
+    """Which of so many pieces a file has all of, and nothing else; None if its name does not tell:
+    it was of more or fewer, or became one with others."""
+    piece, of, _rest = Path(file).stem.removeprefix("part-").partition(_of(pieces))
+    return int(piece) if of and not _rest and piece.isdecimal() else None
+
+
+def _of(pieces: int) -> str:
+    return f"-of-{pieces}"
 
 
 def write_whole(rows: pa.Table, file: Path, **how: Any) -> None:

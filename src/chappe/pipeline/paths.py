@@ -27,6 +27,7 @@ from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import SUMS, Pack, read
 from chappe.pipeline.parts import Attempt, write_part
+from chappe.pipeline.reading import FILES, hops_of
 from chappe.pipeline.schema import (
     MESSAGE_NAMES,
     PACK,
@@ -40,37 +41,51 @@ _SCHEMA = arrow_schema(TABLES["paths"])
 
 
 def gather(
-    packs: DataFrame, attempt: Attempt, clocks: Clocks, options: Options, partitions: int
+    packs: DataFrame, attempt: Attempt, clocks: Clocks, options: Options, pieces: int, tasks: int
 ) -> DataFrame:
     """Write the paths of packs of events, with times put right, and of those the odd ones; packs of
-    what they say together."""
+    what they say together. Each hour is in so many pieces."""
     keys = ("born_hour", "piece")
-    sorted_packs = (
-        packs.select(*keys, "data").repartition(partitions, *keys).sortWithinPartitions(*keys)
+    by_piece = packs.select(*keys, "note", "data").repartition(tasks, *keys)
+    gathered = functools.partial(
+        _gathered, attempt=attempt, clocks=clocks, options=options, pieces=pieces
     )
-    gathered = functools.partial(_gathered, attempt=attempt, clocks=clocks, options=options)
-    return sorted_packs.mapInArrow(gathered, PACK)
+    return by_piece.sortWithinPartitions(*keys).mapInArrow(gathered, PACK)
 
 
 def _gathered(
-    batches: Iterable[pa.RecordBatch], attempt: Attempt, clocks: Clocks, options: Options
+    batches: Iterable[pa.RecordBatch],
+    attempt: Attempt,
+    clocks: Clocks,
+    options: Options,
+    pieces: int,
 ) -> Iterator[pa.RecordBatch]:
     """Of packs that come in the order of hours and pieces."""
     packs = (
-        (hour.as_py(), piece.as_py(), data)
+        (hour.as_py(), piece.as_py(), note.as_py(), data)
         for batch in batches
-        for hour, piece, data in zip(*batch.columns, strict=True)
+        for hour, piece, note, data in zip(*batch.columns, strict=True)
     )
     for (hour, piece), same in itertools.groupby(packs, key=lambda pack: pack[:2]):
-        rows = pa.concat_tables([read(data) for _hour, _piece, data in same])
+        rows = pa.concat_tables([rows for *_key, note, data in same for rows in _rows(note, data)])
         name = hour_name(hour * HOUR_US)
         paths, trails = paths_of(rows, name, clocks, options)
         if trails is None:
             continue
-        write_part(attempt, "paths", name, piece, paths)
+        write_part(attempt, "paths", name, piece, paths, pieces)
         write_part(attempt, "odd", name, piece, odd(paths))
         for note, sums in Sums(paths, trails, options).all():
             yield Pack(SUMS, hour, piece, sums, note).batch()
+
+
+def _rows(note: str | None, data: pa.Scalar) -> Iterator[pa.Table]:
+    """What a pack has, or the files that it names."""
+    rows = read(data)
+    if note != FILES:
+        yield rows
+        return
+    for file in rows["file"].to_pylist():
+        yield from hops_of(file)
 
 
 def odd(paths: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ Tasks read files themselves, a few columns at a time, and not row by row.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ _TASKS = 512
 # What a pack of events notes that there is among them.
 BEATS, CHANGES = "beats", "changes"
 _NOTED = {BEATS: {"link"}, CHANGES: {"link_up", "link_down"}}
+# What one notes that only names files.
+FILES = "files"
 # What a message is known by.
 _OF = ("message", "label")
 
@@ -47,6 +49,17 @@ def read_events(
 def read_paths(spark: SparkSession, files: Sequence[str], pieces: int) -> DataFrame:
     """Packs of the events that paths were made of: to be gathered anew with others."""
     return each(spark, files).mapInArrow(functools.partial(_paths, pieces=pieces), PACK)
+
+
+def name_paths(spark: SparkSession, files: Mapping[str, int]) -> DataFrame:
+    """Packs that only name files of paths which have all of a piece each: whoever has that piece
+    reads them."""
+    packs = [
+        Pack(MESSAGES, _hour_of(file), piece, pa.table({"file": [file]}), FILES)
+        for file, piece in files.items()
+    ]
+    rows = [tuple(pack.batch().to_pylist()[0].values()) for pack in packs]
+    return spark.createDataFrame(rows, PACK)
 
 
 def read_rows(spark: SparkSession, files: Sequence[str]) -> DataFrame:
@@ -161,13 +174,18 @@ def _note(rows: pa.Table) -> str | None:
 
 
 def _paths(batches: Iterable[pa.RecordBatch], pieces: int) -> Iterator[pa.RecordBatch]:
-    about = ("message", "label", "app", "sender", "share")
     for file in names_of(batches):
-        for paths in _tables(file, [*about, "hops"]):
-            rows = _hops(paths, about)
+        for rows in hops_of(file):
             for places, [piece] in runs([pieces_of({n: rows[n] for n in _OF}, pieces)]):
-                part = pa.table(rows).select(MESSAGE_NAMES).take(pa.array(places))
+                part = rows.take(pa.array(places))
                 yield Pack(MESSAGES, _hour_of(file), piece, part).batch()
+
+
+def hops_of(file: str) -> Iterator[pa.Table]:
+    """The events that the paths of a file were made of."""
+    about = ("message", "label", "app", "sender", "share")
+    for paths in _tables(file, [*about, "hops"]):
+        yield pa.table(_hops(paths, about)).select(MESSAGE_NAMES)
 
 
 def _hops(paths: pa.Table, about: Sequence[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
 from chappe.pipeline.hours import HOUR_US, hour_names, hour_us, hours_after
 from chappe.pipeline.packing import BAD, EVENTS, MESSAGES
@@ -43,10 +43,10 @@ class About(NamedTuple):
     note: str | None
 
 
-def touched(packs: DataFrame, paths: Table, events: Table) -> Touched:
+def touched(packs: pa.Table, paths: Table, events: Table) -> Touched:
     """What new packs touch, of paths and events that there were before."""
-    rows = packs.select(*About._fields).distinct().collect()
-    return hours_of([About(*row) for row in rows], paths, events)
+    every = packs.select(About._fields).group_by([*About._fields], use_threads=False)
+    return hours_of([About(**row) for row in every.aggregate([]).to_pylist()], paths, events)
 
 
 def hours_of(told: Sequence[About], paths: Table, events: Table) -> Touched:

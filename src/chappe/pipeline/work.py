@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+from pyarrow.dataset import dataset
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from chappe.errors import ChappeError
+from chappe.errors import ChappeError, StorageError
 from chappe.pipeline import paths
 from chappe.pipeline.bronze import Plan
 from chappe.pipeline.clocks import Clocks
@@ -29,10 +30,10 @@ from chappe.pipeline.minutes import write_minutes
 from chappe.pipeline.notes import write_note
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
-from chappe.pipeline.parts import Attempt
+from chappe.pipeline.parts import Attempt, piece_of
 from chappe.pipeline.presence import HOURS, Hour, look_through, put_pieces_together
-from chappe.pipeline.reading import read_events, read_paths, read_rows
-from chappe.pipeline.schema import PACK
+from chappe.pipeline.reading import name_paths, read_events, read_paths, read_rows
+from chappe.pipeline.schema import PACK, arrow_schema
 from chappe.pipeline.table import Table
 
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
@@ -60,6 +61,14 @@ class Packs(NamedTuple):
 
     attempt: Attempt
     frame: DataFrame
+    place: Path
+
+    def read(self, *columns: str) -> pa.Table:
+        """Columns of the packs, without Spark: its plan takes longer than so few rows do."""
+        try:
+            return dataset(self.place, arrow_schema(PACK), format="parquet").to_table([*columns])
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(f"{self.place}: {error}") from None
 
 
 class Work:
@@ -76,9 +85,9 @@ class Work:
         self._folder = tables / "_work" / f"run={plan.run}"
         self._pieces = self._kept_pieces(plan.rows_of_an_hour + _EVENTS_PER_PATH * before)
 
-    def packs(self) -> DataFrame:
+    def packs(self) -> Packs:
         """All rows of the plan's files, sorted out."""
-        return self._packs("packs", lambda _attempt: self._read()).frame
+        return self._packs("packs", lambda _attempt: self._read())
 
     def gathered(self, before: Sequence[str], hours: int, clocks: Callable[[], Clocks]) -> Packs:
         """Packs of what paths say together; with them, the paths are written: of the messages that
@@ -147,7 +156,7 @@ class Work:
             made.parquet(str(place))
 
         attempt, place = self._kept(name, write)
-        return Packs(attempt, self._spark.read.schema(PACK).parquet(str(place)))
+        return Packs(attempt, self._spark.read.schema(PACK).parquet(str(place)), place)
 
     def _kept(self, name: str, make: Callable[[Attempt, Path], None]) -> tuple[Attempt, Path]:
         """The attempt that did a step, and the folder that it was to fill; if none did, one does it
@@ -194,11 +203,16 @@ class Work:
                 f"{self._folder} is gone, and with it what run {self._plan.run} had worked out: "
                 "put it back, or make new tables of the same events"
             )
-        packs = self.packs().where(fn.col("what") == MESSAGES)
-        if before:
-            packs = packs.unionByName(read_paths(self._spark, before, self._pieces))
+        packs = self.packs().frame.where(fn.col("what") == MESSAGES)
+        # What is in these pieces already is read by the task that has the piece.
+        known = {file: piece_of(file, self._pieces) for file in before}
+        same = {file: piece for file, piece in known.items() if piece is not None}
+        if same:
+            packs = packs.unionByName(name_paths(self._spark, same))
+        if others := [file for file in before if file not in same]:
+            packs = packs.unionByName(read_paths(self._spark, others, self._pieces))
         tasks = _tasks(hours * self._pieces)
-        return paths.gather(packs, attempt, clocks, self._options, tasks)
+        return paths.gather(packs, attempt, clocks, self._options, self._pieces, tasks)
 
 
 def _by_name(place: Path) -> dict[str, list[str]]:
