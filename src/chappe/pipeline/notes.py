@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 
+def read_note(file: Path) -> str:
+    """What a note says."""
+    return file.read_text()
+
+
 def write_note(file: Path, text: str) -> None:
     """Write a file, in place of the one that is there."""
     aside = file.with_name(f".{file.name}")

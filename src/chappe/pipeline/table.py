@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -29,6 +30,8 @@ from chappe.pipeline.parts import Attempt
 from chappe.pipeline.schema import TABLES, arrow_schema
 
 _APP = "chappe"
+# What is raised where a file of a table cannot be read.
+DAMAGE = (pa.ArrowException, DeltaError, OSError)
 # How long the log knows of commits, and of files that were replaced: of a stream there are
 # thousands a day.
 _LOG = dict.fromkeys(

@@ -27,7 +27,7 @@ from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.hourly import find_offsets, put_together, write_events
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.minutes import write_minutes
-from chappe.pipeline.notes import write_note
+from chappe.pipeline.notes import read_note, write_note
 from chappe.pipeline.options import Options
 from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import Attempt, piece_of
@@ -166,7 +166,7 @@ class Work:
             attempt = Attempt.begin(self._tables, self._plan.run)
             make(attempt, self._folder / f"{name}-{attempt.token}")
             write_note(note, attempt.token)
-        attempt = Attempt(self._tables, self._plan.run, note.read_text())
+        attempt = Attempt(self._tables, self._plan.run, read_note(note))
         return attempt, self._folder / f"{name}-{attempt.token}"
 
     def _kept_pieces(self, rows: int) -> int:
@@ -176,7 +176,7 @@ class Work:
         if not note.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             write_note(note, str(_pieces(rows)))
-        return int(note.read_text())
+        return int(read_note(note))
 
     def _read(self) -> DataFrame:
         rows = self._plan.rows

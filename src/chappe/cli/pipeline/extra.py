@@ -33,11 +33,10 @@ def extra() -> Iterator[None]:
 def reading(tables: Path) -> Iterator[None]:
     """Read tables; raises StorageError where a file of theirs is damaged, or gone."""
     with extra():
-        import pyarrow as pa  # noqa: PLC0415, slow, and seldom installed
-        from deltalake.exceptions import DeltaError  # noqa: PLC0415, as above
+        from chappe.pipeline.table import DAMAGE  # noqa: PLC0415, slow, and seldom installed
     try:
         yield
-    except (pa.ArrowException, DeltaError, OSError) as error:
+    except DAMAGE as error:
         if isinstance(error, OSError) and error.filename is not None:
             # Not of Arrow, which reads tables: whoever opened it says what it is.
             raise
