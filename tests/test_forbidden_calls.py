@@ -87,7 +87,7 @@ OWNERS = {
     "chappe/log/parquet/lock.py": {"os.open"},
     # Asks the machine for its Java, and reads what one says that was started, in another thread.
     "chappe/pipeline/java.py": {"subprocess.", "threading.", "open"},
-    # Which options the tables beside them were made with.
+    # Which steps of a run are done; which options the tables beside them were made with.
     "chappe/pipeline/notes.py": {"read_text"},
     "chappe/pipeline/options.py": {"read_bytes"},
     # Files that are not whole yet have names that are nobody else's.
