@@ -234,7 +234,7 @@ def test_an_address_that_is_none_is_named(url: str) -> None:
         (["--events", "none"], "--events"),
         (["--events", ".", "--once"], "--once"),
         (["--events", ".", "--every", "0"], "--every"),
-        (["--events", ".", "--sla-ms", "0"], "sla_ms"),
+        (["--events", ".", "--sla-ms", "0"], "--sla-ms"),
         (["--events", ".", "--tables", "/dev/null/x"], "--tables"),
     ],
 )

@@ -78,6 +78,7 @@ def assert_same(tables: Path, others: Path) -> None:
         assert found[name] == wanted[name], name
 
 
+@pytest.mark.skipif(not FULL, reason="starts Java six times; part of the full proof")
 def test_a_cluster_of_two_workers_makes_the_same_tables(
     environment: dict[str, str], folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ) -> None:
@@ -223,7 +224,8 @@ def bring(source: Path, folder: Path) -> None:
         aside.replace(place)
 
 
-@pytest.mark.parametrize("ended", ["interrupt", "kill"] if FULL else ["interrupt"])
+@pytest.mark.skipif(not FULL, reason="a stream over Connect is tried with upkeep, too; full proof")
+@pytest.mark.parametrize("ended", ["interrupt", "kill"])
 def test_a_stream_that_ends_between_two_tables_is_gone_on_with_over_connect(
     connect: str,
     streaming: Streaming,
