@@ -69,9 +69,8 @@ class EventLog:
         self._serial = 1
         self._runs: list[Run] = []
         self._count = 0
-        # Messages that came alone, by kind: they become runs when they are written down. Whoever
-        # adds to them sees to it that there are no more than CHUNK_RUNS.
-        self.rows: dict[str, list[Row]] = {"sent": [], "published": []}
+        # Messages that came alone, by kind: they become runs when they are written down.
+        self._rows: dict[str, list[Row]] = {"sent": [], "published": []}
         # Of messages, the share that is told.
         self.share = 1.0
         # By app and error: there may be very many, and nothing else is to be said of them.
@@ -103,7 +102,7 @@ class EventLog:
             self._handle.cancel()
             self._handle = None
             self.add(("node_stopped", 1, {AT: self._wall_us()}, {}))
-            self.write(mark=True)
+            self._write(mark=True)
 
     def opening(self) -> list[bytes]:
         """What a segment of the log begins with, so that its last one says all that a start asks
@@ -117,7 +116,14 @@ class EventLog:
         self._runs.append(run)
         self._count += run[1]
         if self._count >= CHUNK_EVENTS or len(self._runs) >= CHUNK_RUNS:
-            self.write()
+            self._write()
+
+    def put(self, kind: str, row: Row) -> None:
+        """Tell of one message."""
+        rows = self._rows[kind]
+        rows.append(row)
+        if len(rows) >= CHUNK_RUNS:
+            self._write()
 
     def keep(self, run: Run) -> None:
         """Tell of events that are to be known even if the node is killed now."""
@@ -125,7 +131,7 @@ class EventLog:
         if slate is not None and not slate.put(self._chunk(run)):
             if not slate.leaving:
                 # What makes room for them is that the log gets what was before.
-                self.write()
+                self._write()
             if not slate.put(self._chunk(run)):
                 self._leave_out(slate, run[1])
         self.add(run)
@@ -151,26 +157,25 @@ class EventLog:
 
     def _beat(self) -> None:
         self._handle = self._timer.call_later(INTERVAL_S, self._beat)
-        rows = any(self.rows.values())
+        rows = any(self._rows.values())
         idle = not self._runs and not rows and not self._refusals and not self._missed
         now = self._wall_us()
         # A clock that was set back is not waited for.
         if idle and 0 <= now - self._alive_at < ALIVE_S * 1_000_000:
             return
         self._alive_at = now
-        self.write(idle=idle, alive=True, mark=True)
+        self._write(idle=idle, alive=True, mark=True)
 
-    def write(self, *, idle: bool = False, alive: bool = False, mark: bool = False) -> None:
-        """Write down what was gathered."""
+    def _write(self, *, idle: bool = False, alive: bool = False, mark: bool = False) -> None:
         now = self._wall_us()
         for (app, error), count in self._refusals.items():
             shared = {AT: now, APP: app, REASON: str(error), N: count}
             self._runs.append(("refused", 1, shared, {}))
         self._count += len(self._refusals)
         self._refusals.clear()
-        for kind, rows in self.rows.items():
+        for kind, rows in self._rows.items():
             if rows:
-                self.rows[kind] = []
+                self._rows[kind] = []
                 # Before all else: what ends a life is the last that is told of it.
                 self._runs[:0] = runs_of_rows(kind, rows, self.share)
                 self._count += len(rows)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from chappe.events.eventlog import CHUNK_RUNS, EventLog
+from chappe.events.eventlog import EventLog
 from chappe.events.queuerecorder import QueueRecorder
 from chappe.events.record import (
     AHEAD,
@@ -45,7 +45,7 @@ class EventRecorder(QueueRecorder):
     def __init__(self, log: EventLog, share: float, wall_us: Callable[[], int]) -> None:
         super().__init__(log, wall_us)
         self._add = log.add
-        self._rows = log.rows
+        self._put = log.put
         self._sampling = Sampling(share) if share < 1 else None
         log.share = 1.0 if self._sampling is None else self._sampling.share
         # All that lies in between is not chosen, and needs no more than this look; but for runs of
@@ -130,20 +130,6 @@ class EventRecorder(QueueRecorder):
         """Tell of messages to one address that left this node: those of them that are chosen."""
         sampling, share = self._sampling, 1.0
         if sampling is not None:
-            base, last, one = messages[0].id, messages[-1].id, sampling.quiet_until
-            follow = last - base == len(messages) - 1 and not (came_from or went_to)
-            if follow and sampling.quiet_from <= base <= one <= last:
-                # Most that is chosen is found here, and told by as little code as can be: it runs
-                # once in a hundred messages, when nothing of it is at hand.
-                rows, at, came = self._rows[kind], self._wall_us(), self.came
-                while one <= last:
-                    of, to, size = (told := messages[one - base]).sender, told.to, len(told.payload)
-                    rows.append((at, app, one, of, to, came, receivers, size))
-                    one = sampling.step()
-                self._quiet_from, self._quiet_until = sampling.quiet_from, one
-                if len(rows) >= CHUNK_RUNS:
-                    self.log.write()
-                return
             share = sampling.share
             messages = sampling.of(messages, growing=not came_from)
             self._quiet_from, self._quiet_until = sampling.quiet_from, sampling.quiet_until
@@ -152,9 +138,7 @@ class EventRecorder(QueueRecorder):
         first, at, came = messages[0], self._wall_us(), self.came
         if len(messages) == 1 and not came_from and not went_to:
             row = (at, app, first.id, first.sender, first.to, came, receivers, len(first.payload))
-            self._rows[kind].append(row)
-            if len(self._rows[kind]) >= CHUNK_RUNS:
-                self.log.write()
+            self._put(kind, row)
             return
         shared = {AT: at, APP: app, TARGET: first.to, CAME: came, N: receivers, SHARE: share}
         if came_from:

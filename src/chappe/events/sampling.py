@@ -71,7 +71,7 @@ class Sampling:
         if one > last:
             return ()
         found = [messages[one - first]]
-        while (one := self.step()) <= last:
+        while (one := self._step()) <= last:
             found.append(messages[one - first])
         return found
 
@@ -87,8 +87,8 @@ class Sampling:
             self._begin, self._at = self._begin + _MODULUS, 0
         self.quiet_until = self._begin + residues[self._at]
 
-    def step(self) -> int:
-        """Go on to the next that is chosen: none is from after the last up to there."""
+    def _step(self) -> int:
+        """Go on to the next that is chosen."""
         at = self._at + 1
         if at == len(self._residues):
             self._begin, at = self._begin + _MODULUS, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from chappe.pipeline.delivery import delivery
 from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
 from chappe.pipeline.latency import latency
 from chappe.pipeline.links import links, travels
-from chappe.pipeline.packing import EVENTS, SUMS, Pack, mixed, read, runs
+from chappe.pipeline.packing import EVENTS, SUMS, Pack, framed, mixed, read, runs, together
 from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.queues import first_change, flows, of_queues
 from chappe.pipeline.schema import PACK
@@ -54,8 +54,7 @@ def put_together(
     told = [
         Pack(SUMS, hour_us(hour) // HOUR_US, 0, rows, _SOURCES) for hour, rows in sources.items()
     ]
-    rows = [tuple(pack.batch().to_pylist()[0].values()) for pack in told]
-    every = packs.unionByName(packs.sparkSession.createDataFrame(rows, PACK)).select(*keys)
+    every = packs.unionByName(framed(packs.sparkSession, told)).select(*keys)
     by_hour = every.repartition(partitions, "born_hour").sortWithinPartitions("born_hour", "note")
     put = functools.partial(_put_together, clocks=clocks, attempt=attempt)
     return by_hour.mapInArrow(put, PACK)
@@ -64,7 +63,7 @@ def put_together(
 def _put_together(
     batches: Iterable[pa.RecordBatch], clocks: Clocks, attempt: Attempt
 ) -> Iterator[pa.RecordBatch]:
-    for hour, packs in itertools.groupby(_together(batches), key=lambda pack: pack[0][0]):
+    for hour, packs in itertools.groupby(together(batches), key=lambda pack: pack[0][0]):
         noted = ((note, rows) for (_hour, note), rows in packs)
         changed = _put_hour(hour, noted, clocks, attempt)
         if changed is not None:
@@ -145,20 +144,6 @@ def _split(
 
 
 def _write_events(batches: Iterable[pa.RecordBatch], attempt: Attempt) -> Iterator[pa.RecordBatch]:
-    for (hour, piece), rows in _together(batches):
+    for (hour, piece), rows in together(batches):
         write_part(attempt, "events", hour_name(hour * HOUR_US), piece, once(rows))
     yield from ()
-
-
-def _together(
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[tuple[tuple[int, Any], pa.Table]]:
-    """What packs have that come one after another and are of the same: of an hour, with one note or
-    in one piece."""
-    packs = (
-        (hour.as_py(), of.as_py(), data)
-        for batch in batches
-        for hour, of, data in zip(*batch.columns, strict=True)
-    )
-    for key, same in itertools.groupby(packs, key=lambda pack: pack[:2]):
-        yield key, pa.concat_tables([read(data) for _hour, _of, data in same])

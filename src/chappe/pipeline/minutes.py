@@ -7,7 +7,6 @@ are sorted out once more, by the hour in which something happened.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chappe.pipeline.columns import longs, whole
 from chappe.pipeline.hours import HOUR_US, hour_name
-from chappe.pipeline.packing import SUMS, Pack, read, runs
+from chappe.pipeline.packing import SUMS, Pack, runs, together
 from chappe.pipeline.parts import write_whole
 from chappe.pipeline.queues import minutes
 from chappe.pipeline.reading import columns_of, each, names_of
@@ -44,8 +43,6 @@ def _flows(batches: Iterable[pa.RecordBatch], since_us: int) -> Iterator[pa.Reco
 
 
 def _write(batches: Iterable[pa.RecordBatch], place: str) -> Iterator[pa.RecordBatch]:
-    packs = ((h.as_py(), data) for batch in batches for h, data in zip(*batch.columns, strict=True))
-    for hour, same in itertools.groupby(packs, key=lambda pack: pack[0]):
-        rows = minutes(pa.concat_tables([read(data) for _hour, data in same]))
-        write_whole(rows, Path(place, f"{hour_name(hour * HOUR_US)}.parquet"))
+    for [hour], flows in together(batches):
+        write_whole(minutes(flows), Path(place, f"{hour_name(hour * HOUR_US)}.parquet"))
     yield from ()

@@ -8,13 +8,14 @@ there are of an hour.
 from __future__ import annotations
 
 import functools
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from chappe.ids import NODE_BITS, SEQUENCE_BITS
@@ -46,6 +47,20 @@ class Pack(NamedTuple):
         arrays = [pa.array([one], f.type) for one, f in zip(row, _SCHEMA, strict=False)]
         data = pa.array([_written(self.rows)], pa.binary())
         return pa.RecordBatch.from_arrays([*arrays, data], schema=_SCHEMA)
+
+
+def framed(spark: SparkSession, packs: Iterable[Pack]) -> DataFrame:
+    """Packs that are here, as a DataFrame; there are few."""
+    rows = [tuple(pack.batch().to_pylist()[0].values()) for pack in packs]
+    return spark.createDataFrame(rows, PACK)
+
+
+def together(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """What packs have that come one after another and are of the same; of each its data is the last
+    column, and what it is of all before that."""
+    packs = (tuple(pack) for batch in batches for pack in zip(*batch.columns, strict=True))
+    for key, same in itertools.groupby(packs, key=lambda pack: [one.as_py() for one in pack[:-1]]):
+        yield tuple(key), pa.concat_tables([read(data) for *_key, data in same])
 
 
 def opened(packs: DataFrame, schema: StructType) -> DataFrame:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chappe.pipeline.columns import longs, present, whole
 from chappe.pipeline.hours import HOUR_US, hour_us
-from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, Pack, pieces_of, runs
+from chappe.pipeline.packing import BAD, EVENTS, MESSAGES, Pack, framed, pieces_of, runs
 from chappe.pipeline.schema import EVENT, HOP_NAMES, MESSAGE_NAMES, PACK, arrow_schema
 from chappe.pipeline.silver import Check, Closed, birth_hours
 
@@ -58,8 +58,7 @@ def name_paths(spark: SparkSession, files: Mapping[str, int]) -> DataFrame:
         Pack(MESSAGES, _hour_of(file), piece, pa.table({"file": [file]}), FILES)
         for file, piece in files.items()
     ]
-    rows = [tuple(pack.batch().to_pylist()[0].values()) for pack in packs]
-    return spark.createDataFrame(rows, PACK)
+    return framed(spark, packs)
 
 
 def read_rows(spark: SparkSession, files: Sequence[str]) -> DataFrame:
