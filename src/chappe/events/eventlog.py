@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import structlog
 
 from chappe.errors import Overload, RequestError
-from chappe.events.record import APP, AT, REASON, Marks, N, Run, encode_chunk
+from chappe.events.record import APP, AT, REASON, Marks, N, Run, Telling, encode_chunk
 from chappe.events.run import Row, runs_of_rows
 from chappe.events.schema import VERSION
 from chappe.events.slate import Slate
+from chappe.events.tail import Tail, tellings
 
 log = structlog.get_logger()
 
@@ -80,9 +81,12 @@ class EventLog:
         self._alive_at = 0
         self._handle: Any = None
         # Up to where the journals of queues are told of now, by broker; asked between the turns in
-        # which that is done. And what was said of it last.
-        self.positions: Callable[[], dict[str, int]] = dict
-        self.marks: Marks | None = None
+        # which that is done. What was said of it last, and what was told of them since, by this
+        # life and by the one before it.
+        self._positions: Callable[[], dict[str, int]] = dict
+        self._marks: Marks | None = None
+        self._since: list[Run] = []
+        self._before: set[Telling] = set()
         # Where what must be exact is put at once; None: nowhere.
         self.slate: Slate | None = None
         # All that were written down, and all that were not; and those that found no room on the
@@ -104,12 +108,20 @@ class EventLog:
             self.add(("node_stopped", 1, {AT: self._wall_us()}, {}))
             self._write(mark=True)
 
+    def resume(self, tail: Tail, positions: Callable[[], dict[str, int]]) -> None:
+        """Go on where the life before ended; `positions` says up to where the journals of queues
+        are told of. Until this life says more, what the one before said holds."""
+        self._marks, self._before = tail.marks, tail.heard
+        self._positions = positions
+
     def opening(self) -> list[bytes]:
         """What a segment of the log begins with, so that its last one says all that a start asks
         for."""
-        if self.marks is None:
+        if self._marks is None:
             return []
-        return [encode_chunk((VERSION, self._node, self.boot, self._serial, [], self.marks))]
+        told = [*self._before, *tellings(self._since)]
+        head = (VERSION, self._node, self.boot, self._serial)
+        return [encode_chunk((*head, [], self._marks, told))]
 
     def add(self, run: Run) -> None:
         """Tell of events of one kind."""
@@ -185,10 +197,13 @@ class EventLog:
             self._runs.append(("missed", 1, shared, {}))
         if alive:
             self._runs.append(("node_alive", 1, {AT: now}, {}))
-        if mark:
-            self.marks = now, self.positions()
         runs, self._runs, self._count = self._runs, [], 0
-        marks = self.marks if mark else None
+        if mark:
+            self._marks = now, self._positions()
+            self._since, self._before = [], set()
+        else:
+            self._since += runs
+        marks = self._marks if mark else None
         record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs, marks))
         arrived: Callable[[], None] | None = None
 

@@ -6,7 +6,7 @@ nothing is touched, and rows never exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ class Columns:
         self._columns: list[list[Any]] = [[] for _ in NAMES]
         self.rows = 0
 
-    def put(self, column: int, values: list[Any]) -> None:
+    def put(self, column: int, values: Sequence[Any]) -> None:
         """Give a column values for the rows that are being added."""
         column_values = self._columns[column]
         lacking = self.rows - len(column_values)

@@ -44,6 +44,9 @@ SESSION, EDGE, GROUP, ATTEMPT, DUE, REASON, PEER, AHEAD, ROUND_TRIP, SHARE = map
 # When, and by broker: all below that position of its journal is told.
 Marks = tuple[int, dict[str, int]]
 
+# Kind, message and group of what was told of a journal.
+Telling = tuple[str, int, str]
+
 Run = tuple[str, int, dict[int, Any], dict[int, Sequence[Any]]]
 
 
@@ -54,8 +57,10 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     node: str
     boot: int
     serial: int
-    runs: list[tuple[str, int, dict[int, Any], dict[int, list[Any]]]]
+    runs: list[Run]
     marks: Marks | None = None
+    # With marks: what was told since of the journals that they are of. Only a segment begins so.
+    told: list[Telling] = []
 
 
 encode_chunk = msgspec.msgpack.Encoder().encode

@@ -6,11 +6,19 @@ to tell instead of the one before (queues/untold.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from chappe.events.record import FOLLOWING, GROUP, MESSAGE, Chunk, Marks, decode_chunks
+from chappe.events.record import (
+    FOLLOWING,
+    GROUP,
+    MESSAGE,
+    Marks,
+    Run,
+    Telling,
+    decode_chunks,
+)
 
 _KINDS = frozenset({"stored", "acked", "died", "cancelled", "replayed", "purged"})
 # A life says so a few times a second. What lies further behind its last word was told by another,
@@ -23,8 +31,8 @@ class Tail:
 
     def __init__(self) -> None:
         self.marks: Marks | None = None
-        # Kind, message and group of what was told since.
-        self._heard: set[tuple[str, int, str]] = set()
+        # What was told since.
+        self.heard: set[Telling] = set()
 
     @property
     def until_ms(self) -> int:
@@ -35,10 +43,6 @@ class Tail:
         """Up to where a broker's journal was told of; None if nothing was said of it."""
         return None if self.marks is None else self.marks[1].get(broker)
 
-    def heard(self, kind: str, message: int, group: str) -> bool:
-        """Whether that was told since."""
-        return (kind, message, group) in self._heard
-
     def take(self, array: bytes | memoryview) -> None:
         """Take chunks of a log; what cannot be read says nothing."""
         try:
@@ -48,18 +52,20 @@ class Tail:
         for chunk in chunks:
             if chunk.marks is not None:
                 self.marks = chunk.marks
-                self._heard.clear()
+                self.heard = set(chunk.told)
             else:
-                self._hear(chunk)
+                self.heard.update(tellings(chunk.runs))
 
-    def _hear(self, chunk: Chunk) -> None:
-        for kind, count, shared, each in chunk.runs:
-            if kind not in _KINDS:
-                continue
-            group = shared.get(GROUP, "")
-            if FOLLOWING in shared:
-                first = shared[FOLLOWING]
-                ids: Iterable[int] = range(first, first + count)
-            else:
-                ids = each.get(MESSAGE) or [shared.get(MESSAGE)]
-            self._heard.update((kind, one, group) for one in ids if one is not None)
+
+def tellings(runs: Iterable[Run]) -> Iterator[Telling]:
+    """What these tell of journals of queues."""
+    for kind, count, shared, each in runs:
+        if kind not in _KINDS:
+            continue
+        group = shared.get(GROUP, "")
+        if FOLLOWING in shared:
+            first = shared[FOLLOWING]
+            ids: Iterable[int] = range(first, first + count)
+        else:
+            ids = each.get(MESSAGE) or [shared.get(MESSAGE)]
+        yield from ((kind, one, group) for one in ids if one is not None)

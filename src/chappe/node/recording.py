@@ -119,7 +119,7 @@ class Recording:
         journal.trim(_ALL)
         self._journal, self._copying = journal, copying
         # Until this life says more, what the one before said holds.
-        events.marks, events.positions = self.tail.marks, positions
+        events.resume(self.tail, positions)
         self._begin_slate(events, folder)
         if left.records:
             journal.append(left.records, left.written)

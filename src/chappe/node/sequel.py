@@ -47,7 +47,7 @@ class Sequel:
             return
         tail, count = self._tail, 0
         for one in storage.untold(position, tail.until_ms):
-            if not tail.heard(one.kind, one.message.id, one.group):
+            if (one.kind, one.message.id, one.group) not in tail.heard:
                 at, message = one.at_ms * 1000, one.message
                 fate = (one.group, one.attempts, one.reason)
                 self._recorder.retold(one.kind, one.app, one.queue, message, at, *fate)
