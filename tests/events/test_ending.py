@@ -7,6 +7,7 @@ from typing import Any
 from chappe.events.ending import Ending
 from chappe.events.eventlog import EventLog
 from chappe.events.record import AT, decode_chunks, rows_of
+from chappe.events.tail import Tail
 from tests.events.test_eventlog import KeptLog, StepTimer
 
 ONE = b"\x91"
@@ -46,6 +47,13 @@ class Life:
         return list(rows_of(chunk))
 
 
+def said(events: EventLog) -> Tail:
+    """What the next life knows from the beginning of a segment."""
+    tail = Tail()
+    tail.take(ONE + events.opening()[0])
+    return tail
+
+
 def test_a_life_that_was_killed_is_gone_since_its_last_sign_of_life() -> None:
     life = Life()
     life.ring()
@@ -68,14 +76,14 @@ def test_only_the_last_life_is_told_of() -> None:
     life = Life()
     life.ring()
     life.now += 100
-    before = life.events.marks
+    before = said(life.events)
     life.begin()
     life.events.stop()
     assert life.word() == []
     # A segment may begin with what the life before said.
     life.now += 100
     life.begin()
-    life.events.marks = before
+    life.events.resume(before, dict)
     life.records.append(life.events.opening()[0])
     (gone,) = life.word()
     assert (gone["boot"], gone["at"]) == (life.now, life.now)
@@ -107,6 +115,8 @@ def test_a_life_that_told_nothing_is_not_told_of_and_neither_is_what_cannot_be_r
     ending.take(b"\xc1")
     assert ending.word("a") is None
     events = EventLog("a", KeptLog(), StepTimer(), lambda: 7)
-    events.marks = (5, {})
+    before = Tail()
+    before.marks = (5, {})
+    events.resume(before, dict)
     ending.take(ONE + events.opening()[0])
     assert ending.word("a") is None
