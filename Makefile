@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ALL := $(VENV)/.installed-all
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Each file is what to install and what holds: pip looks for `name[extra]`, which another package asks
+# for, by the latter alone, and else finds the newest there is.
+LOCKED := --require-hashes -r constraints.txt -c constraints.txt
+LOCKED_MORE := $(LOCKED) -r constraints-more.txt -c constraints-more.txt
 # Debian packages that tests start private servers of, and those that let disks fail, lose their
 # power and fill up, and Java for Spark; benchmarks need more.
 JAVA := openjdk-17-jre-headless
@@ -22,11 +26,11 @@ help: ## Show this list
 setup: $(ALL) java ## Make .venv with everything: what runs, and what checks, measures and tells of it
 $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r constraints.txt
+	$(PIP) $(LOCKED)
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 $(ALL): $(STAMP) constraints-more.txt
-	$(PIP) --require-hashes -r constraints.txt -r constraints-more.txt
+	$(PIP) $(LOCKED_MORE)
 	@touch $@
 
 run: $(STAMP) ## Start a hub for development on this machine, with embedded parts
