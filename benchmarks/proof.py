@@ -43,6 +43,7 @@ PROOFS = {
     "queues: logs are cut and damaged": "tests/faults/test_damage.py",
     "queues: masters are killed, paused, cut off": "tests/faults/test_replication.py",
     "one suite on every edge": "tests/contract",
+    "HTTP requests made from the description": "tests/edge/http/test_http_description.py",
     "tables: each step is what a plain reading says": "tests/pipeline",
     "tables: runs that are interrupted anywhere": "tests/pipeline/test_increments.py",
     "tables: wherever Spark is, and killed there": "tests/pipeline/test_places.py",

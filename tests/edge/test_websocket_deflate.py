@@ -96,9 +96,9 @@ async def test_what_is_not_compressed_although_it_says_so_is_refused():
 @on_loop
 async def test_what_inflates_past_the_bound_is_refused(path):
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
-    bomb = b"".join(squeeze.compress(bytes(1_000_000)) for _ in range(1000))
+    bomb = b"".join(squeeze.compress(bytes(1_000_000)) for _ in range(100))
     bomb += squeeze.flush(zlib.Z_SYNC_FLUSH)[:-4]
-    assert len(bomb) < 1_000_000
+    assert len(bomb) < 100_000
     async with serving() as served:
         peer = await served.connect(path, OFFER)
         peer.send(masked(BINARY, bomb, rsv=RSV1))
