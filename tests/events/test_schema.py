@@ -34,6 +34,18 @@ def test_every_kind_names_columns_that_there_are() -> None:
         assert kind.about
 
 
+def test_what_a_kind_says_of_itself_makes_sense_together() -> None:
+    for name, kind in KINDS.items():
+        assert set(kind.needs) <= set(kind.columns), name
+        assert (kind.family is not None) == (kind.part in ("send", "publish")), name
+        if kind.family is not None:
+            assert {"came", "came_from", "went_to", "n"} <= set(kind.columns), name
+        if kind.part is not None:
+            assert {"message", "label"} & set(kind.columns), name
+        if kind.told == "sampled":
+            assert "message" in kind.columns, name
+
+
 def test_what_every_event_has_is_required_and_nothing_else_is() -> None:
     required = {column.name for column in COLUMNS if column.required}
     assert required == {"v", "kind", "node", "boot", "serial", "at", "share"}
@@ -46,6 +58,18 @@ def test_every_column_and_kind_is_in_the_documents_as_it_is_here() -> None:
     for name, kind in KINDS.items():
         columns = ", ".join(f"`{column}`" for column in kind.columns)
         assert f"| `{name}` | {kind.about} | {columns} |" in written
+
+
+def test_the_documents_say_of_every_kind_its_part_in_a_path_and_how_it_is_told() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
+    ends = {
+        line.split("`")[1]: [cell.strip() for cell in line.split("|")[-3:-1]]
+        for line in written.splitlines()
+        if line.startswith("| `")
+    }
+    for name, kind in KINDS.items():
+        part = f"{kind.part} ({kind.family})" if kind.family else kind.part or ""
+        assert ends[name] == [part, kind.told], name
 
 
 def test_a_kind_is_added_by_a_line_here_and_told_by_another(

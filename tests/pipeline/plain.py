@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from chappe.ids import EPOCH_MS
+from chappe.pipeline.kinds import QUEUE_KINDS
 from chappe.pipeline.options import Options
-from chappe.pipeline.silver import QUEUE_KINDS
 from tests.pipeline.tales import Tale
 from tests.pipeline.traffic import MINUTE, Row
 

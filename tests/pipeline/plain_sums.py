@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from chappe.pipeline.kinds import QUEUE_KINDS
 from chappe.pipeline.options import Options
-from chappe.pipeline.silver import QUEUE_KINDS
 from tests.pipeline.plain import (
     Hops,
     born,

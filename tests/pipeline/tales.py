@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from chappe.ids import EPOCH_MS
 from chappe.pipeline.clocks import Clocks
+from chappe.pipeline.kinds import MESSAGE_KINDS, QUEUE_KINDS
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import EVENT, MESSAGE_NAMES, TABLES, arrow_schema
-from chappe.pipeline.silver import MESSAGE_KINDS, QUEUE_KINDS
 from tests.pipeline.traffic import DAY, MINUTE, Row
 
 MS = 1000

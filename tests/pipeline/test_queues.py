@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.pipeline import queues
+from chappe.pipeline.kinds import QUEUE_KINDS
 from chappe.pipeline.schema import EVENT, MINUTES, TABLES, arrow_schema
-from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.sketch import time_of
 from tests.pipeline.tales import clocks
 from tests.pipeline.traffic import DAY, HOUR, MINUTE

@@ -3,7 +3,7 @@
 It is called on the path of every message, so it takes from messages what is to be kept, at once and
 for a whole run: to hold on to the messages would hold their payloads. What becomes of queues is
 recorded of every message, and so are requests to services; what becomes of all others of the share
-that is sampled.
+that is sampled. Of kinds that have no words of their own here, the schema says which it is.
 """
 
 from __future__ import annotations
@@ -53,9 +53,19 @@ class EventRecorder(QueueRecorder):
         self._quiet_from = self._quiet_until = 0
         self.came = wall_us()
 
-    def tell(self, kind: str, app: str, **columns: object) -> None:
-        assert columns.keys() <= set(KINDS[kind].columns), "a kind has the columns it says"
-        self._tell(kind, app, {NAMES.index(name): value for name, value in columns.items()})
+    def tell(self, kind: str, app: str, **columns: Any) -> None:
+        schema, sampling, message = KINDS[kind], self._sampling, columns.get("message")
+        share = None
+        if sampling is not None and message is not None and schema.told == "sampled":
+            if not sampling.takes(message):
+                return
+            share = sampling.share
+        assert columns.keys() <= set(schema.columns), "a kind has the columns it says"
+        shared = {AT: self._wall_us(), APP: app}
+        shared |= {NAMES.index(name): value for name, value in columns.items()}
+        if share is not None:
+            shared[SHARE] = share
+        (self._keep if schema.told == "exact" else self._add)((kind, 1, shared, NONE))
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:
         self.opened[edge] += 1

@@ -42,7 +42,8 @@ class Recorder(Protocol):
     def tell(self, kind: str, app: str, **columns: object) -> None:
         """Such a thing happened: of a kind that is told seldom enough to need no words of its own.
 
-        Columns are called as in the schema.
+        Columns are called as in the schema, which also says whether it is told of every message, or
+        of those that are sampled: by their ids, as everywhere.
         """
         ...
 

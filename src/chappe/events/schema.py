@@ -1,9 +1,10 @@
 """The schema of events: what a node tells of the life of messages, sessions and links.
 
 One flat row for each event. The recorder, the files of Parquet and Spark all read it here. To add a
-kind is to add a line to KINDS, and to call `recorder.tell` with its name and columns. To add a
-column is to add it at the end and to raise VERSION, never to change or to move one: files of all
-versions are read together, what a file lacks is null.
+kind is to add an entry to KINDS, and to call `recorder.tell` with its name and columns: the entry
+says how it is told, and what it is in the path of a message. To add a column is to add it at the
+end and to raise VERSION, never to change or to move one: files of all versions are read together,
+what a file lacks is null.
 
 Times are microseconds since 1970 by the clock of the node that tells them. Clocks of nodes differ:
 `link` events say by how much.
@@ -70,12 +71,37 @@ COLUMNS = (
 NAMES = tuple(column.name for column in COLUMNS)
 
 
+# What an event is in the path of its message.
+#
+# send      it left a node, for single receivers: that one of several nodes gives it to them will do
+# publish   it left a node, for all who listen there and on the nodes that it was handed to
+# drop      it was lost at a node
+# queue     it came into a queue, or what became of it there, each kind with a meaning of its own
+# request   it was asked of a service, or answered
+# note      nothing follows from it: it is shown with what its node did before
+Part = Literal["send", "publish", "drop", "queue", "request", "note"]
+
+# How `recorder.tell` tells of it.
+#
+# all       every one
+# exact     every one, and at once: it is to be known even if the node is killed in the next moment
+# sampled   those whose message is among the share that is recorded; without an id, every one
+Told = Literal["all", "exact", "sampled"]
+
+
 class Kind(NamedTuple):
     """A kind of event."""
 
     about: str
     # Which columns it has, besides those that all have.
     columns: tuple[str, ...]
+    # Of these, those without which it makes no sense.
+    needs: tuple[str, ...] = ()
+    # None: it is of no message.
+    part: Part | None = None
+    # Of what leaves nodes: what its messages are counted as, together and apart from others.
+    family: str | None = None
+    told: Told = "all"
 
 
 _MESSAGE = ("app", "message", "sender", "target")
@@ -100,53 +126,105 @@ KINDS: dict[str, Kind] = {
     "sent": Kind(
         "a message to single receivers left a node: to sessions, or to other nodes",
         (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes"),
+        part="send",
+        family="send",
+        told="sampled",
     ),
     "published": Kind(
         "a message to a topic left a node: to sessions, or to other nodes",
         (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes"),
+        part="publish",
+        family="topic",
+        told="sampled",
     ),
     "dropped": Kind(
         "messages were lost on their way out; with an id, that one",
         ("app", "message", "target", "group_name", "n", "reason"),
+        part="drop",
+        told="sampled",
     ),
     "refused": Kind("a request was answered with an error", ("app", "reason", "n")),
     "stored": Kind(
         "a queue has a message, durably; until `due`, nobody gets it",
         (*_MESSAGE, "came", "came_from", "bytes", "due", "reason"),
+        needs=("message",),
+        part="queue",
+        told="exact",
     ),
-    "cancelled": Kind("a delayed message was taken back", (*_QUEUED, "reason")),
+    "cancelled": Kind(
+        "a delayed message was taken back",
+        (*_QUEUED, "reason"),
+        needs=("message",),
+        part="queue",
+        told="exact",
+    ),
     "lent": Kind(
-        "a message was handed to a consumer", (*_QUEUED, "group_name", "attempt", "session")
+        "a message was handed to a consumer",
+        (*_QUEUED, "group_name", "attempt", "session"),
+        needs=("message", "group_name"),
+        part="queue",
+        told="exact",
     ),
     "acked": Kind(
-        "a group is done with a message, durably", (*_QUEUED, "group_name", "attempt", "reason")
+        "a group is done with a message, durably",
+        (*_QUEUED, "group_name", "attempt", "reason"),
+        needs=("message", "group_name"),
+        part="queue",
+        told="exact",
     ),
     "returned": Kind(
         "a consumer did not do it: it is tried again",
         (*_QUEUED, "group_name", "attempt", "reason"),
+        needs=("message",),
+        part="queue",
+        told="exact",
     ),
-    "died": Kind("a message is a dead letter", (*_QUEUED, "group_name", "attempt", "reason")),
-    "replayed": Kind("a dead letter is sent once more, as a message", (*_QUEUED, "reason")),
+    "died": Kind(
+        "a message is a dead letter",
+        (*_QUEUED, "group_name", "attempt", "reason"),
+        needs=("message",),
+        part="queue",
+        told="exact",
+    ),
+    "replayed": Kind(
+        "a dead letter is sent once more, as a message",
+        (*_QUEUED, "reason"),
+        needs=("message",),
+        part="queue",
+        told="exact",
+    ),
     "purged": Kind(
-        "a dead letter is gone for good; without an id, `n` of them", (*_QUEUED, "n", "reason")
+        "a dead letter is gone for good; without an id, `n` of them",
+        (*_QUEUED, "n", "reason"),
+        part="queue",
+        told="exact",
     ),
     "recovered": Kind(
         "a broker goes on with a durable queue, after a start or instead of another node; `n` wait "
         "there, as the slowest group sees it",
         ("app", "target", "n"),
+        told="exact",
     ),
     "removed": Kind("a queue is no more, and the `n` messages that it had", ("app", "target", "n")),
     "asked": Kind(
         "a request came to the node that hands it to a provider, or to the node that does",
         ("app", "label", "sender", "target", "session", "bytes", "came_from", "went_to"),
+        needs=("label",),
+        part="request",
+        told="exact",
     ),
     "answered": Kind(
         "a request that came was answered; without a reason, well",
         ("app", "label", "came", "reason", "came_from"),
+        needs=("label",),
+        part="request",
+        told="exact",
     ),
-    "link_up": Kind("a link to a node is there", ("peer",)),
-    "link_down": Kind("a link to a node is not there any more", ("peer", "reason")),
-    "link": Kind("a beat over a link came back", ("peer", "ahead", "round_trip")),
+    "link_up": Kind("a link to a node is there", ("peer",), needs=("peer",)),
+    "link_down": Kind(
+        "a link to a node is not there any more", ("peer", "reason"), needs=("peer",)
+    ),
+    "link": Kind("a beat over a link came back", ("peer", "ahead", "round_trip"), needs=("peer",)),
     "user_came": Kind("a user has a session in the cluster and had none", ("app", "target")),
     "user_gone": Kind("a user has had no session for longer than the grace", ("app", "target")),
     "hooked": Kind("an app's own server was told so, or was not", ("app", "reason")),

@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.hours import hour_us
+from chappe.pipeline.kinds import DROPPING
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
@@ -176,7 +177,7 @@ def _waits(path: Row) -> Iterator[tuple[str, str]]:
         handed = {(hop["node"], peer) for hop in hops for peer in hop["went_to"] or ()}
         came = {(hop["came_from"], hop["node"]) for hop in hops if hop["came_from"] is not None}
         # A node that tells that it dropped a message got it.
-        dropped_at = {hop["node"] for hop in hops if hop["kind"] == "dropped"}
+        dropped_at = {hop["node"] for hop in hops if hop["kind"] in DROPPING}
         yield from ((to, "arrive") for _, to in handed - came if to not in dropped_at)
         yield from ((giver, "tell") for giver, _ in came - handed)
 

@@ -7,15 +7,15 @@ import pyarrow as pa
 
 from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS
 from chappe.pipeline.columns import NONE, Flags, Longs, longs, of_ranks, optional, present
+from chappe.pipeline.kinds import DROPPING, FAMILIES, SENDING
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import HOP, HOP_NAMES, TABLES, arrow_schema, arrow_type
-from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.trails import Trails, bits_of, done_with
 
 _SCHEMA = arrow_schema(TABLES["paths"])
 _HOP = arrow_type(HOP)
-_FAMILIES = ["queue", "request", "topic", "send", "other"]
-QUEUE, REQUEST, TOPIC, SEND, OTHER = range(5)
+_FAMILIES = [*FAMILIES, "other"]
+QUEUE, REQUEST = map(_FAMILIES.index, ("queue", "request"))
 
 
 class Facts:
@@ -38,7 +38,7 @@ class Facts:
         given = (longs(message, 0) >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
         of_id = np.where(present(message), given * 1000, ended)
         born = np.where(begun < NONE, begun, of_id)
-        delivers = trails.any_of("sent", "published") & (trails.n > 0)
+        delivers = trails.passes & (trails.n > 0)
         ready, lent = self._ready(), self._first("lent")
         answered = trails.first(trails.time, self._replies() & trails.well)
         delivered = np.select(
@@ -47,7 +47,7 @@ class Facts:
             trails.last(trails.time, delivers),
         )
         since = np.where(ready < NONE, ready, born)
-        suspect = self._late(ended - since) | self._twice(delivers) | self._has("dropped")
+        suspect = self._late(ended - since) | self._twice(delivers) | self._has(*DROPPING)
         suspect |= (self._family == REQUEST) & (answered == NONE)
         made = {
             "hour": pa.array([hour] * len(trails.starts)),
@@ -89,16 +89,10 @@ class Facts:
         return self._trails.first(self._trails.time, self._trails.any_of(kind))
 
     def _families(self) -> Longs:
-        return np.select(
-            [
-                self._has(*QUEUE_KINDS),
-                present(self._label),
-                self._has("published"),
-                self._has("sent"),
-            ],
-            [QUEUE, REQUEST, TOPIC, SEND],
-            OTHER,
-        )
+        said = [self._has(*kinds) for kinds in FAMILIES.values()]
+        # A request is known by its label.
+        said[REQUEST] &= present(self._label)
+        return np.select(said, range(len(said)), len(said))
 
     def _share(self) -> Longs:
         share = self._columns["share"].to_numpy(zero_copy_only=False)
@@ -108,8 +102,8 @@ class Facts:
     def _begun(self) -> Longs:
         trails = self._trails
         came = np.where(trails.came < NONE, trails.came + trails.shift, trails.time)
-        begins = trails.any_of("sent", "published", "stored", "asked") & (trails.giver < 0)
-        return trails.first(came, begins)
+        begins = trails.passes | trails.any_of("stored", "asked")
+        return trails.first(came, begins & (trails.giver < 0))
 
     def _ready(self) -> Longs:
         """When a queue could hand it out."""
@@ -149,16 +143,16 @@ class Facts:
         """Whether no group of its queue wanted it."""
         wanted = self._has("lent", "acked", "died")
         queued: Flags = self._family == QUEUE
-        return queued & self._has("dropped") & ~wanted
+        return queued & self._has(*DROPPING) & ~wanted
 
     def _in_vain(self) -> Flags:
         """Whether it was dropped where somebody wanted it, and no other node gave it to them; where
         it is not told to whom it was, or to how many, it may have been to them."""
         trails = self._trails
-        dropped = trails.any_of("dropped") & ~trails.unwanted
+        dropped = trails.drops & ~trails.unwanted
         if not dropped.any():
             return trails.those(trails.of[dropped])
-        given = trails.any_of("sent") & trails.gives
+        given = trails.any_of(*SENDING) & trails.gives
         count = int(trails.target.max()) + 2
         wanted = trails.of * count + trails.target + 1
         unnamed = trails.those(trails.of[given & (trails.target < 0)])[trails.of]

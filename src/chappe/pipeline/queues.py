@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.columns import NONE, Longs, flags, grouped, longs, optional, ranks, whole
 from chappe.pipeline.hours import MINUTE_US
+from chappe.pipeline.kinds import QUEUE_KINDS
 from chappe.pipeline.schema import MINUTES, TABLES, arrow_schema
-from chappe.pipeline.silver import QUEUE_KINDS
 from chappe.pipeline.sketch import gathered, percentiles_of
 
 # With these a message comes into its queue, and goes out of it.

@@ -17,22 +17,9 @@ from chappe.events.schema import COLUMNS, KINDS, VERSION
 from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS, TIME_MAX
 from chappe.pipeline.columns import Flags, Longs, flags, longs, present, whole
 from chappe.pipeline.hours import HOUR_US, hour_of
+from chappe.pipeline.kinds import MESSAGE_KINDS, NEEDED
 from chappe.pipeline.schema import EVENT, TABLES
 
-# Kinds that are of a message when they have an id; all others are of none.
-QUEUE_KINDS = (
-    "stored",
-    "cancelled",
-    "lent",
-    "acked",
-    "returned",
-    "died",
-    "replayed",
-    "purged",
-)
-MESSAGE_KINDS = (*QUEUE_KINDS, "sent", "published", "dropped", "asked", "answered")
-# Letters may be thrown away all together, as a number.
-_WITH_ID = tuple(kind for kind in QUEUE_KINDS if kind != "purged")
 # Ids are given from one time to another.
 _AT_MIN = EPOCH_MS * 1000
 _AT_MAX = (EPOCH_MS + TIME_MAX) * 1000
@@ -146,10 +133,10 @@ class Check:
                 outside("share", _SHARE_MIN, 1.0) | flags(pc.is_nan(columns["share"])),
                 "share: not above 0 up to 1",
             ),
-            (self._of(*_WITH_ID) & missing("message"), "message: missing"),
-            (self._of("asked", "answered") & missing("label"), "label: missing"),
-            (self._of("lent", "acked") & missing("group_name"), "group_name: missing"),
-            (self._of("link", "link_up", "link_down") & missing("peer"), "peer: missing"),
+            *(
+                (self._of(*kinds) & missing(name), f"{name}: missing")
+                for name, kinds in NEEDED.items()
+            ),
             *self._late(),
         ]
         return rules

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from chappe.pipeline.columns import NONE, Flags, Longs, changes
-from chappe.pipeline.silver import QUEUE_KINDS
+from chappe.pipeline.kinds import QUEUE_KINDS
 from chappe.pipeline.trails import BITS, Trails, done_with
 
 

@@ -48,8 +48,8 @@ class Ways:
     def came(self) -> Longs:
         """Hops at which a message came from another node."""
         trails = self._trails
-        came = trails.any_of("sent", "published", "stored") & (trails.giver >= 0)
-        return np.flatnonzero(came & self._carried)
+        came = trails.passes | trails.any_of("stored")
+        return np.flatnonzero(came & (trails.giver >= 0) & self._carried)
 
     @cached_property
     def arrivals(self) -> Steps:
@@ -62,7 +62,7 @@ class Ways:
     def stays(self) -> Steps:
         """Within nodes that passed a message on."""
         trails = self._trails
-        hops = np.flatnonzero(trails.any_of("sent", "published") & self._carried)
+        hops = np.flatnonzero(trails.passes & self._carried)
         us = between(trails.came[hops], trails.at[hops])
         return Steps(trails.of[hops], same(hops, HOP["hub"]), self._role[hops], us)
 

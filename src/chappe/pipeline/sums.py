@@ -27,6 +27,7 @@ from chappe.pipeline.columns import (
     whole,
 )
 from chappe.pipeline.hours import MINUTE_US
+from chappe.pipeline.kinds import TRAVELLING
 from chappe.pipeline.options import Options
 from chappe.pipeline.sketch import buckets_of
 from chappe.pipeline.spans import Happenings
@@ -84,7 +85,7 @@ class Sums:
 
     @cached_property
     def _travels(self) -> Flags:
-        return self._is("send", "topic")
+        return self._is(*TRAVELLING)
 
     @cached_property
     def _queued(self) -> Happenings:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chappe.pipeline.columns import NONE, Flags, Longs, equal, longs, present, ranks
-from chappe.pipeline.silver import MESSAGE_KINDS
+from chappe.pipeline.kinds import DROPPING, MESSAGE_KINDS, PASSING
 
 BITS: Final = {kind: 1 << n for n, kind in enumerate(MESSAGE_KINDS)}
 
@@ -137,6 +137,16 @@ class Trails:
         found: Flags = (self.kind & bits_of(*kinds)) != 0
         return found
 
+    @cached_property
+    def passes(self) -> Flags:
+        """Where it left a node."""
+        return self.any_of(*PASSING)
+
+    @cached_property
+    def drops(self) -> Flags:
+        """Where it was lost."""
+        return self.any_of(*DROPPING)
+
     # From node to node.
 
     @cached_property
@@ -159,8 +169,7 @@ class Trails:
         """Messages that were handed on, and did not come: who dropped one got it."""
         gone = ~np.isin(self.handed, self.arrived)
         of, taker = self.of[self.handing][gone], self.peers[gone]
-        dropped = self.any_of("dropped")
-        places = self.of[dropped] * len(self.nodes) + self.node[dropped]
+        places = self.of[self.drops] * len(self.nodes) + self.node[self.drops]
         return of[~np.isin(of * len(self.nodes) + taker, places)]
 
     @cached_property
@@ -232,5 +241,5 @@ class Trails:
 
 def done_with(trails: Trails) -> Flags:
     """Hops with which a group is done; one that does not want it is done with it, too."""
-    passed = trails.any_of("dropped") & trails.unwanted & (trails.group >= 0)
+    passed = trails.drops & trails.unwanted & (trails.group >= 0)
     return trails.any_of("acked", "died") | passed

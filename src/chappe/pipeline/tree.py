@@ -8,6 +8,8 @@ from typing import Any, Final
 from rich.text import Text
 from rich.tree import Tree
 
+from chappe.pipeline.kinds import DROPPING, PASSING, STAYING
+
 Hop = dict[str, Any]
 
 _COLOURS: Final = {
@@ -15,12 +17,11 @@ _COLOURS: Final = {
     "answered": "green",
     "cancelled": "yellow",
     "died": "bold red",
-    "dropped": "bold red",
     "purged": "red",
     "returned": "yellow",
+    **dict.fromkeys(DROPPING, "bold red"),
 }
 _VERDICTS: Final = {"lost": "bold red", "duplicated": "yellow", "late": "yellow", "unknown": "red"}
-_TRAVELS: Final = ("sent", "published")
 
 
 def tree_of(path: dict[str, Any], verdicts: list[dict[str, Any]]) -> Tree:
@@ -93,11 +94,12 @@ def _add_travelled(tree: Tree, hops: list[Hop], born: int | None) -> None:
 def _parent(hops: list[Hop], index: int) -> int | None:
     hop = hops[index]
     for other, before in enumerate(hops):
-        if other == index or before["kind"] not in _TRAVELS:
+        if other == index or before["kind"] not in PASSING:
             continue
         if hop["came_from"] == before["node"] and hop["node"] in (before["went_to"] or ()):
             return other
-        if hop["kind"] == "dropped" and hop["came_from"] is None and hop["node"] == before["node"]:
+        stays = hop["kind"] in STAYING and hop["came_from"] is None
+        if stays and hop["node"] == before["node"]:
             return other
     if hop["kind"] == "answered":
         return next((n for n, h in enumerate(hops) if h["kind"] == "asked"), None)
@@ -122,7 +124,7 @@ def _line(hop: Hop, born: int | None) -> Text:
 
 def _words(hop: Hop) -> list[str]:
     words = []
-    if hop["kind"] in _TRAVELS and hop["n"]:
+    if hop["kind"] in PASSING and hop["n"]:
         words.append(f"to {hop['n']:,} session{'s' if hop['n'] != 1 else ''}")
     if hop["went_to"]:
         words.append("on to " + ", ".join(map(_plain, hop["went_to"])))

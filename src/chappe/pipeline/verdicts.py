@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from chappe.pipeline.kinds import DROPPING, PASSING, SENDING
 from chappe.pipeline.options import Options
 
 Row = dict[str, Any]
@@ -55,7 +56,7 @@ def was_taken(path: Row) -> bool:
     # Of what was dropped for no reason that is told, it may be so.
     passed = (None, "nobody")
     return any(
-        hop["kind"] == "lent" or (hop["kind"] == "dropped" and hop["reason"] in passed)
+        hop["kind"] == "lent" or (hop["kind"] in DROPPING and hop["reason"] in passed)
         for hop in path["hops"]
         if time_of(hop) >= since
     )
@@ -72,13 +73,13 @@ def _at(hop: Row, verdict: str, reason: str) -> Verdict:
 def _dropped(path: Row) -> Verdict | None:
     """It was dropped at a node, and somebody missed it: no other node gave it to them."""
     # Who was given it; how many they were may not be told.
-    given = {hop["target"] for hop in _of_kind(path, "sent") if hop["n"] != 0}
-    for hop in _of_kind(path, "dropped"):
+    given = {hop["target"] for hop in _of_kind(path, *SENDING) if hop["n"] != 0}
+    for hop in _of_kind(path, *DROPPING):
         wanted = hop["reason"] != "nobody"
         # If it is not told who it was for, they may be the same.
         to_them = given if hop["target"] is None else given & {hop["target"], None}
         if wanted and not to_them:
-            return _at(hop, "lost", f"dropped: {_or(hop['reason'], 'no reason')}")
+            return _at(hop, "lost", f"{hop['kind']}: {_or(hop['reason'], 'no reason')}")
     return None
 
 
@@ -87,7 +88,7 @@ def _twice(path: Row) -> Verdict | None:
     if path["family"] == "queue":
         return _done_twice(path)
     seen = set()
-    for hop in _of_kind(path, "sent", "published"):
+    for hop in _of_kind(path, *PASSING):
         if not hop["n"] or hop["target"] is None:
             continue
         given = hop["kind"], hop["node"], hop["target"]

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chappe.pipeline.kinds import TRAVELLING
 from chappe.pipeline.report.chart import (
     Drawing,
     Section,
@@ -25,10 +26,13 @@ from chappe.pipeline.report.sketches import NOTHING, sketches
 from chappe.pipeline.report.span import Span
 from chappe.pipeline.sketch import time_of
 
+_FAMILIES: Final = {
+    family: "user" if family == "send" else family
+    for family in ("send", "topic", "queue", "request", *TRAVELLING)
+}
 # Of each family the step that its people wait for.
 WHOLE: Final = {
-    ("send", "delivery"): "to users",
-    ("topic", "delivery"): "to topics",
+    **{(f, "delivery"): f"to {word}s" for f, word in _FAMILIES.items() if f in TRAVELLING},
     ("queue", "wait"): "in queues, until handed out",
     ("request", "answer"): "requests, until answered",
 }
@@ -46,7 +50,6 @@ _HOPS: Final = {
     ("done", "whole"): "all of it",
     ("answer", "whole"): "until answered",
 }
-_FAMILIES: Final = {"send": "user", "topic": "topic", "queue": "queue", "request": "request"}
 _SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 # Of a heat map, how many of the sketches' buckets one cell is high.
 _CELL: Final = 12

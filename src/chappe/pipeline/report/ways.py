@@ -11,6 +11,7 @@ from pyarrow.dataset import dataset
 from rich.console import Console
 
 from chappe.pipeline.audit import OPEN
+from chappe.pipeline.kinds import TRAVELLING
 from chappe.pipeline.report.audit import Audit
 from chappe.pipeline.report.chart import Section
 from chappe.pipeline.report.gold import Gold
@@ -22,7 +23,7 @@ _LOOKED_AT: Final = 1024
 _BATCH: Final = 512
 _WIDTH: Final = 400
 _FAMILIES: Final = {
-    "topic": "a message to a topic",
+    **{family: f"a message to a {family}" for family in TRAVELLING},
     "send": "a message to a user",
     "queue": "a message of a queue",
     "request": "a request",
