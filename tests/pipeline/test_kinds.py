@@ -6,6 +6,7 @@ copy of the source: so nothing that was read from the schema before can be misse
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,15 @@ from tests.pipeline import sparks
 from tests.pipeline.relaying import KINDS, ROOM, SHED, WHOLE
 from tests.pipeline.traffic import DAY, SECOND
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        os.environ.get("CHAPPE_PROOF") != "full",
+        reason="has a source, and so a Java, of its own; part of the full proof",
+    ),
+]
 
 HALF = pytest.approx(0.5, rel=1e-4)
 ONE_OF_TWO, TWO_OF_FOUR = pytest.approx(2, rel=1e-4), pytest.approx(4, rel=1e-4)
