@@ -14,7 +14,7 @@ LOCKED_MORE := $(LOCKED) -r constraints-more.txt -c constraints-more.txt
 # power and fill up, and Java for Spark; benchmarks need more.
 JAVA := openjdk-17-jre-headless
 PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount $(JAVA)
-BENCH_PACKAGES := mosquitto rabbitmq-server
+BENCH_PACKAGES := mosquitto rabbitmq-server valgrind
 RESULTS := benchmarks/RESULTS.md
 
 .DEFAULT_GOAL := help

@@ -15,6 +15,8 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,6 +49,11 @@ class Drill:
     def deliveries(self) -> int:
         """How many a round has."""
         return self.count * self.chunk
+
+    def rounds(self, messages: int) -> int:
+        """How many rounds have at least so many messages."""
+        sent = self.deliveries if self.shape == "pairs" else self.chunk
+        return -(-messages // sent)
 
 
 def _json(op: dict[str, object]) -> bytes:
@@ -164,11 +171,20 @@ class Crew:
             line.socket.close()
 
 
-def switched_costs(server: Server, drill: Drill, messages: int, turns: int) -> tuple[float, float]:
-    """Let one that can be switched (switched.py) take so many turns either way; the CPU
-    microseconds that a delivery took, off and on. Raises ServerError."""
-    sent = drill.deliveries if drill.shape == "pairs" else drill.chunk
-    rounds = -(-messages // sent)
+class Cost(NamedTuple):
+    """The CPU microseconds that a delivery took, off and on, and the share of them that was not the
+    kernel's."""
+
+    off: float
+    on: float
+    user: float
+
+
+def switched_costs(server: Server, drill: Drill, messages: int, turns: int) -> Cost:
+    """Let one that can be switched (switched.py) take so many turns either way; raises
+    ServerError."""
+    rounds = drill.rounds(messages)
+    user, kernel = _ticks(server)
     spent: dict[signal.Signals, list[int]] = {OFF: [], ON: []}
     crew = Crew(server, drill)
     try:
@@ -179,7 +195,14 @@ def switched_costs(server: Server, drill: Drill, messages: int, turns: int) -> t
             spent[way].append(crew.turn(rounds))
     finally:
         crew.close()
+    user, kernel = (now - then for now, then in zip(_ticks(server), (user, kernel), strict=True))
     server.settle()
     deliveries = rounds * drill.deliveries
     off, on = (sorted(each)[len(each) // 4] / 1000 / deliveries for each in spent.values())
-    return off, on
+    return Cost(off, on, user / (user + kernel))
+
+
+def _ticks(server: Server) -> tuple[int, int]:
+    """The CPU time of its process, its own and the kernel's, in the kernel's ticks: see proc(5)."""
+    said = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(said[11]), int(said[12])
