@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from chappe.clock import SystemClock
-from chappe.errors import ChappeError
+from chappe.errors import ChappeError, StorageError
 from chappe.pipeline.hours import HOUR_US, hour_us
 from chappe.pipeline.schema import EVENT, arrow_schema
 
@@ -41,6 +42,22 @@ def entry_of(file: Path) -> dict[str, Any]:
         "rows": footer.num_rows,
         "at": min(_latest(footer), _hour_end(file), status.st_mtime_ns // 1000, now),
     }
+
+
+def check_spoiled(file: Path, error: OSError) -> None:
+    """Raise StorageError unless it is surely because of the file itself that it cannot be read: it
+    is gone, or holds something else. What the system says of others may be over tomorrow."""
+    if error.errno is None:
+        # Arrow's own word of what is in it.
+        return
+    if error.errno != ENOENT:
+        raise StorageError(f"{file}: {error.strerror or error}") from None
+    folder = file.parents[2]
+    if not any(folder.glob("*")):
+        raise StorageError(
+            f"{file}: {folder} is gone, or nothing is in it: is it mounted? If it is gone for "
+            "good, make it anew, with any file in it"
+        ) from None
 
 
 def _latest(footer: pq.FileMetaData) -> int:
