@@ -9,10 +9,10 @@ like what was replaced.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +192,8 @@ class Table:
         """See that a commit is on the disk before anything is done that relies on it."""
         log = self._root / "_delta_log"
         # Delta knows the version that it began with.
-        since = (log / f"{version:020}.json" for version in count(delta.version()))
-        sync_files(takewhile(Path.exists, since), log)
+        since = (log / f"{version:020}.json" for version in itertools.count(delta.version()))
+        sync_files(itertools.takewhile(Path.exists, since), log)
 
     def commit(self, attempt: Attempt, replacing: Iterable[str] | None) -> int:
         """Make visible what an attempt wrote, in place of these hours; None: besides them.
