@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from chappe.pipeline.files import Mistyped, check_spoiled, entry_of, hour_of_file, name_of
+from chappe.pipeline.files import Mistyped, check_spoiled, entry_of, hour_of_file, is_of, name_of
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
@@ -195,10 +195,10 @@ def _logged(table: Path) -> list[dict[str, Any]]:
 
 
 def found(folders: Iterable[Path]) -> Iterator[Path]:
-    """All files below the folders of nodes; what is still being written has a hidden name."""
-    for folder in folders:
-        for file in folder.absolute().glob("date=*/hour=*/*.parquet"):
-            if not file.name.startswith((".", "_")):
+    """All files of events below the folders of nodes."""
+    for folder in map(Path.absolute, folders):
+        for file in folder.glob("date=*/hour=*/*.parquet"):
+            if is_of([folder], file):
                 yield file
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from errno import ENOENT
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,17 @@ def _hour_end(file: Path) -> int:
         return hour_us(hour) + HOUR_US
     except ValueError:
         raise Mistyped(f"{hour} is not an hour") from None
+
+
+def is_of(folders: Collection[Path], file: Path) -> bool:
+    """Whether a file is one of events of one of these folders. What is still being written has a
+    hidden name; what lies elsewhere below them is somebody's own, a copy perhaps."""
+    if len(file.parents) < 3:
+        return False
+    hour, date, folder = file.parents[:3]
+    in_place = date.name.startswith("date=") and hour.name.startswith("hour=")
+    named = file.suffix == ".parquet" and not file.name.startswith((".", "_"))
+    return in_place and named and folder in folders
 
 
 def name_of(file: Path) -> str:
