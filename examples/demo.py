@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -27,6 +28,8 @@ from chappe.pipeline.table import read
 from cluster import CHAPPE, ExampleNode, start_redis
 from demo_traffic import Traffic
 
+# What says of a folder that a demo made all that is in it, so that the next may remove it.
+MARKER = "made-by-the-chappe-demo.txt"
 NAMES = ("node-1", "node-2", "node-3")
 # How often it is told how far it is.
 TELL_S = 10.0
@@ -70,12 +73,34 @@ async def make_traffic(
         print(f"{count:>12,}  {name}")
 
 
+def make_folder(folder: Path) -> None:
+    """A folder with nothing in it, in place of a demo that was there; of anything else, nothing is
+    touched."""
+    if folder.exists() and not folder.is_dir():
+        raise SystemExit(f"{folder} is no folder: name another --folder")
+    if (folder / MARKER).is_file():
+        shutil.rmtree(folder)
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise SystemExit(
+            f"{folder} holds something else than a demo (it has no {MARKER}): name another "
+            "--folder, or remove what is there"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).write_text("The demo of Chappe made all of this, and removes it.\n")
+
+
+def write_secret(file: Path) -> None:
+    """What the nodes know each other by, for nobody else to read."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as secret:
+        secret.write(secrets.token_hex(32))
+
+
 def run_cluster(folder: Path, registry: str | None, seconds: float) -> None:
     """The cluster, from its start until its last event is written down."""
     with ExitStack() as stack:
         registry = registry or start_redis(folder, stack)
         secret = folder / "secret"
-        secret.write_text(secrets.token_hex(32))
+        write_secret(secret)
         nodes: list[ExampleNode] = []
 
         def start(name: str) -> None:
@@ -138,10 +163,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     begun = time.monotonic()
     folder: Path = options.folder.absolute()
-    if folder.exists() and not (folder / "secret").exists() and any(folder.iterdir()):
-        raise SystemExit(f"{folder} holds something else than a demo: name another --folder")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    make_folder(folder)
     run_cluster(folder, options.registry, options.seconds)
     show(folder, options.memory)
     print(f"all of it took {time.monotonic() - begun:.0f} s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,8 @@ def test_a_demo_that_is_ended_leaves_no_process_behind(
         assert demo.stdout is not None
         while not (line := read_line(demo.stdout)).startswith("everybody talks"):
             assert line
+        # Nobody else may read what the nodes know each other by.
+        assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0o600
         # Ctrl-C goes to everybody in a terminal, what others send to one.
         if to_all:
             os.killpg(demo.pid, sent)
@@ -86,15 +89,38 @@ def test_a_demo_that_is_ended_leaves_no_process_behind(
         kill(demo)
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
+def refused(folder: Path) -> str:
+    """What a demo says that does not begin, as it may not have that folder."""
     done = subprocess.run(
-        [sys.executable, DEMO, "--folder", str(tmp_path)],
+        [sys.executable, DEMO, "--folder", folder, "--registry", "nowhere://"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert done.returncode != 0
-    assert "holds something else" in done.stderr
-    assert (tmp_path / "thesis.txt").exists()
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "secret"])
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("years of work")
+    said = refused(tmp_path)
+    assert f"{tmp_path} holds something else" in said
+    assert "Traceback" not in said
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_no_folder_for_a_demo(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    assert "is no folder" in refused(tmp_path / "thesis.txt")
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_demo_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    # There is no registry: what it does before is all that it does.
+    assert "holds something else" not in refused(folder)
+    (folder / "node-1" / "data").mkdir(parents=True)
+    assert "holds something else" not in refused(folder)
+    assert not (folder / "node-1" / "data").exists()

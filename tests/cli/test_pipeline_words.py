@@ -10,9 +10,11 @@ import pytest
 
 from chappe.cli.pipeline.stages import Stages
 from chappe.cli.pipeline.telling import Telling
+from chappe.events.record import AT, N
 from chappe.pipeline.job import Counts
 from chappe.pipeline.options import Options, agree
 from tests.cli.process import run_here
+from tests.events.test_parquet import Segment
 
 
 @pytest.fixture
@@ -46,6 +48,30 @@ def test_a_node_s_whole_folder_is_no_folder_of_events(events: Path, tmp_path: Pa
     code, _said, problem = run(tmp_path, tmp_path / "tables")
     assert code == 2
     assert f"its events are in {events}" in problem
+
+
+def test_what_cannot_be_read_in_journals_of_nodes_that_are_gone_is_told(
+    events: Path, tmp_path: Path
+) -> None:
+    Segment(events / "_log/n1").add_raw(b"\xc1")
+    Segment(events / "_log/n2").add(("dropped", 1, {AT: 1, N: "many"}, {}))
+    code, _said, told = run(events, tmp_path / "tables")
+    assert code == 0
+    assert f"{events}: 1 places in journals could not be read" in told
+    assert f"{events / '_log/n2'} could not be copied: events: Could not convert 'many'" in told
+
+
+def test_machines_are_told_of_journals_of_nodes_that_are_gone(events: Path, tmp_path: Path) -> None:
+    Segment(events / "_log/n1").add_raw(b"\xc1")
+    Segment(events / "_log/n2").add(("dropped", 1, {AT: 1, N: "many"}, {}))
+    places = ("--events", str(events), "--tables", str(tmp_path / "tables"))
+    told = json.loads(run_here("pipeline", "run", *places, "--json").stdout)
+    assert (told["ok"], told["damaged"]) == (True, 1)
+    assert list(told["unsealed"]) == [str(events / "_log/n2")]
+    # Whoever seals them by hand sees it, too.
+    done = run_here("events", "seal", str(events))
+    assert done.returncode == 1
+    assert "n2: its log could not be copied" in done.stdout
 
 
 @pytest.mark.parametrize("place", ["sub/..", "tables"])

@@ -167,7 +167,7 @@ def test_sealing_passes_over_a_node_that_runs(node: NodeProcess) -> None:
     said = run_here("events", "seal", str(node.data / "events"), "--json")
     assert (said.returncode, said.stdout) == (
         0,
-        '{"nodes": [], "alive": ["node"], "events": 0, "damaged": 0}\n',
+        '{"nodes": [], "alive": ["node"], "events": 0, "damaged": 0, "failed": {}}\n',
     )
     assert run_here("events", "seal", str(node.data / "nothing")).returncode == 2
 

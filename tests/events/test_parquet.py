@@ -18,7 +18,7 @@ from chappe.log.parquet.order import EVENTS, Copied, Order, decode_copied, encod
 from chappe.node.eventtables import event_copier
 from chappe.node.options import EventsOptions, NodeOptions
 from chappe.node.recording import wanted
-from chappe.node.sealing import seal
+from chappe.node.sealing import Sealer, seal
 from tests.events.tables import check_serials, rows
 
 # 2026-05-01T13:59:59Z: a second later it is another hour.
@@ -116,6 +116,28 @@ def test_damage_is_passed_over_and_counted(tmp_path: Path) -> None:
     assert [row["serial"] for row in rows(tmp_path)] == [1, 2]
 
 
+def test_what_a_newer_release_tells_besides_is_left_out(tmp_path: Path) -> None:
+    segment = Segment(tmp_path / "_log")
+    newer, stand_in = len(NAMES), FOLLOWING - 1
+    segment.add(
+        ("sent", 2, {AT: LATE, newer: "x", stand_in: 4}, {MESSAGE: [8, 9], newer + 1: [1, 2]}),
+        ("dreamt", 1, {AT: LATE, APP: "shop"}, {}),
+    )
+    assert event_copier(tmp_path).copy(segment.order) == Copied(records=3)
+    table = rows(tmp_path)
+    check_serials(table)
+    told = [(row["kind"], row.get("message"), row.get("app"), row["share"]) for row in table]
+    assert told == [("sent", 8, None, 1.0), ("sent", 9, None, 1.0), ("dreamt", None, "shop", 1.0)]
+
+
+@pytest.mark.parametrize("told", [{}, {AT: 2**62}, {AT: -1}, {AT: "late"}])
+def test_what_has_no_time_is_passed_over_and_counted(tmp_path: Path, told: dict[int, Any]) -> None:
+    segment = Segment(tmp_path / "_log")
+    segment.add(("node_alive", 1, told, {}), ("node_alive", 1, {AT: LATE}, {}))
+    assert event_copier(tmp_path).copy(segment.order) == Copied(records=1, damaged=1)
+    assert [row["serial"] for row in rows(tmp_path)] == [2]
+
+
 def test_notes_of_segments_that_are_gone_go(tmp_path: Path) -> None:
     copier, orders = event_copier(tmp_path), []
     for base in (0, 1000, 2000):
@@ -158,6 +180,22 @@ def test_a_torn_end_is_cut_and_the_rest_is_sealed(tmp_path: Path) -> None:
         ("node_gone", LATE),
     ]
     check_serials(table)
+
+
+@pytest.mark.parametrize("value", ["many", 2**64 - 1])
+def test_a_log_that_cannot_be_copied_is_named_and_the_others_are_sealed(
+    tmp_path: Path, value: object
+) -> None:
+    for name, n in (("a", value), ("b", 5)):
+        segment = Segment(tmp_path / "_log" / name)
+        segment.add(("dropped", 1, {AT: LATE, N: n}, {}), ("node_stopped", 1, {AT: LATE}, {}))
+    for sealed in (seal(tmp_path), seal(tmp_path)):
+        assert (sealed.nodes, list(sealed.failed)) == (["b"], ["a"])
+    assert [row.get("n") for row in rows(tmp_path)] == [5, None]
+    sealer = Sealer(tmp_path)
+    assert [list(sealer.look().failed) for _ in range(3)] == [[], ["a"], ["a"]]
+    # What it holds stays, for a release that knows it.
+    assert list((tmp_path / "_log/a").glob("*.log"))
 
 
 def test_the_columns_of_the_table_are_those_of_the_schema() -> None:

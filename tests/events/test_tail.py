@@ -19,7 +19,7 @@ class Life:
     def __init__(self, tail: Tail, position: int) -> None:
         self.timer = StepTimer()
         self.log = EventLog("here", KeptLog(), self.timer, lambda: 1000)
-        self.log.resume(tail, lambda: {"jobs": position})
+        self.log.resume(tail, lambda: {"jobs": position}, lambda: {"jobs": position * 10})
 
     def tail(self) -> Tail:
         """What the next life finds, if this one is killed as soon as it has begun a segment."""
@@ -55,7 +55,9 @@ def test_a_life_that_says_no_word_hands_on_what_the_one_before_it_told() -> None
     second = Life(first.tail(), position=9)
     third = Life(second.tail(), position=9)
     assert third.tail().position("jobs") == 3
+    assert third.tail().epochs == {"jobs": 30}
     assert third.tail().heard == TOLD
     third.log.start()
     assert third.tail().position("jobs") == 9
+    assert third.tail().epochs == {"jobs": 90}
     assert third.tail().heard == set()

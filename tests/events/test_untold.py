@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,14 @@ from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
 from chappe.log.options import JournalOptions
+from chappe.node import sequel
 from chappe.node.options import EventsOptions
 from chappe.node.sealing import seal
 from chappe.queues.local import LocalStorage
 from chappe.queues.options import QueueLimits
+from chappe.queues.record import Stored
+from chappe.queues.untold import Retelling, Untold
+from tests.contract.storages import InJournal, committed, made, started
 from tests.events.tables import Row, check_serials, of, rows, until_told
 from tests.faults.process import NodeProcess
 from tests.node.running import running
@@ -165,3 +170,75 @@ def test_what_was_told_is_not_told_again(node: NodeProcess) -> None:
     check_serials(table)
     assert max(told(table).values()) == 1
     assert len({row["boot"] for row in of(table, "recovered")}) == 3
+
+
+def test_what_a_later_master_wrote_is_not_to_be_told_wherever_its_epoch_began(
+    tmp_path: Path,
+) -> None:
+    def stored(seq: int) -> Stored:
+        return Stored(0, 1, seq, 70 + seq, 5, "user:ann", b"null")
+
+    async def run() -> None:
+        async with started(InJournal(tmp_path)) as storage:
+            journal = storage.journal
+            journal.begin_epoch(1)
+            state = await made(storage)
+            positions = []
+            for epoch in (2, 3, 4):
+                journal.begin_epoch(epoch)
+                positions.append(journal.end)
+                await committed(storage, state, stored(2 * epoch - 3))
+                await committed(storage, state, stored(2 * epoch - 2))
+
+            def ids(lsn: int, epoch: int | None) -> list[int]:
+                return [one.message.id for one in storage.untold(lsn, LATE_MS, epoch)]
+
+            # Who said its last word at such a place began there, or ended there.
+            assert ids(positions[1], 3) == [73, 74]
+            assert ids(positions[1], 2) == []
+            assert ids(positions[0], 3) == [71, 72, 73, 74]
+            assert ids(positions[0], None) == [71, 72, 73, 74, 75, 76]
+
+    uvloop.run(asyncio.wait_for(run(), 60))
+
+
+def retold_in(folder: Path) -> Counter[str]:
+    """What a node tells that was killed before it said a word of all its work, when it is back."""
+    events = folder / "data/events"
+
+    async def run() -> None:
+        options = EventsOptions(enabled=True, share=0.0)
+        async with running(folder, events=options) as node:
+            await asyncio.to_thread(until_told, events / "_log/node")
+            shutil.copytree(events, folder / "before")
+            await work(node.addresses()["tcp"])
+        shutil.rmtree(events)
+        shutil.copytree(folder / "before", events)
+        async with running(folder, events=options):
+            pass
+
+    uvloop.run(asyncio.wait_for(run(), 120))
+    return Counter(kind for kind, _, _ in told(rows(events)).elements())
+
+
+def test_a_journal_is_read_for_what_is_untold_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    since = Retelling.since
+
+    def noted(self: Retelling, *where: Any) -> Iterator[Untold]:
+        threads.append(threading.current_thread())
+        yield from since(self, *where)
+
+    monkeypatch.setattr(Retelling, "since", noted)
+    assert retold_in(tmp_path)["stored"] == 10
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+def test_no_more_is_told_for_a_life_before_than_a_node_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequel, "RETOLD_MAX", 3)
+    assert retold_in(tmp_path) == {"stored": 3}

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from chappe.errors import StorageError
 from chappe.pipeline.bronze import Ledger, found
 from chappe.pipeline.job import NOTHING, Counts, due, run
 from chappe.pipeline.stream import stream
@@ -85,6 +86,43 @@ def test_a_file_that_is_damaged_or_gone_is_noted_and_the_others_are_taken(
     assert run(spark, [events], tables) == NOTHING._replace(spoiled=1)
     assert not (tables / "_work").exists()
     assert run(spark, [events], tables) == NOTHING
+
+
+def test_a_file_that_cannot_be_read_now_is_named_and_taken_later(tmp_path: Path):
+    events, ledger = tmp_path / "events", Ledger(tmp_path / "tables")
+    told(events)
+    file, aside = next((events / HOUR).glob("n2-*")), tmp_path / "aside"
+
+    def out_of_reach() -> None:
+        """As a share that is away is: the name is there, and cannot be followed."""
+        file.rename(aside)
+        file.symlink_to(file)
+
+    out_of_reach()
+    with pytest.raises(StorageError, match=f"{file.name}.*symbolic links"):
+        ledger.plan(found([events]))
+    aside.rename(file)
+    plan = ledger.plan(found([events]))
+    assert plan is not None
+    assert (len(plan.files), plan.spoiled) == (2, 0)
+
+    out_of_reach()
+    with pytest.raises(StorageError, match=f"{file.name}.*symbolic links"):
+        ledger.spoil(plan)
+    aside.rename(file)
+    assert not ledger.spoil(plan)
+
+    # The same is true of a folder without anything in it: so looks what is not mounted.
+    events.rename(aside)
+    events.mkdir()
+    with pytest.raises(StorageError, match="is it mounted"):
+        ledger.spoil(plan)
+    events.rmdir()
+    with pytest.raises(StorageError, match="is it mounted"):
+        ledger.spoil(plan)
+    aside.rename(events)
+    assert not ledger.spoil(plan)
+    assert ledger.planned() == plan
 
 
 class Interrupted(Exception):

@@ -10,6 +10,7 @@ import typer
 
 from chappe.cli.options import Json, console, print_json
 from chappe.errors import StorageError
+from chappe.node.sealing import Sealed
 from chappe.node.sealing import seal as seal_logs
 
 app = typer.Typer(help="What nodes recorded of the life of messages.", no_args_is_help=True)
@@ -35,9 +36,17 @@ def seal(
         raise StorageError(f"{folder}: {error}") from None
     if as_json:
         print_json(msgspec.to_builtins(sealed))
-        return
+    else:
+        _tell(sealed)
+    if sealed.failed:
+        raise typer.Exit(1)
+
+
+def _tell(sealed: Sealed) -> None:
     console.print(f"{sealed.events} events of {len(sealed.nodes)} nodes", highlight=False)
     for node in sealed.alive:
         console.print(f"{node} runs: it does so itself", highlight=False)
     if sealed.damaged:
         console.print(f"{sealed.damaged} places could not be read", highlight=False)
+    for node, reason in sealed.failed.items():
+        console.print(f"{node}: its log could not be copied: {reason}", highlight=False)

@@ -80,11 +80,13 @@ class EventLog:
         self._why_missed = ""
         self._alive_at = 0
         self._handle: Any = None
-        # Up to where the journals of queues are told of now, by broker; asked between the turns in
-        # which that is done. What was said of it last, and what was told of them since, by this
-        # life and by the one before it.
+        # Up to where the journals of queues are told of now, by broker, and in which epoch they are
+        # written; asked between the turns in which that is done. What was said of both last, and
+        # what was told of them since, by this life and by the one before it.
         self._positions: Callable[[], dict[str, int]] = dict
+        self._epochs: Callable[[], dict[str, int]] = dict
         self._marks: Marks | None = None
+        self._marked_in: dict[str, int] = {}
         self._since: list[Run] = []
         self._before: set[Telling] = set()
         # Where what must be exact is put at once; None: nowhere.
@@ -108,11 +110,18 @@ class EventLog:
             self.add(("node_stopped", 1, {AT: self._wall_us()}, {}))
             self._write(mark=True)
 
-    def resume(self, tail: Tail, positions: Callable[[], dict[str, int]]) -> None:
+    def resume(
+        self,
+        tail: Tail,
+        positions: Callable[[], dict[str, int]],
+        epochs: Callable[[], dict[str, int]] = dict,
+    ) -> None:
         """Go on where the life before ended; `positions` says up to where the journals of queues
-        are told of. Until this life says more, what the one before said holds."""
+        are told of, and `epochs` in which they are written. Until this life says more, what the one
+        before said holds."""
         self._marks, self._before = tail.marks, tail.heard
-        self._positions = positions
+        self._marked_in = tail.epochs
+        self._positions, self._epochs = positions, epochs
 
     def opening(self) -> list[bytes]:
         """What a segment of the log begins with, so that its last one says all that a start asks
@@ -121,7 +130,7 @@ class EventLog:
             return []
         told = [*self._before, *tellings(self._since)]
         head = (VERSION, self._node, self.boot, self._serial)
-        return [encode_chunk((*head, [], self._marks, told))]
+        return [encode_chunk((*head, [], self._marks, told, self._marked_in))]
 
     def add(self, run: Run) -> None:
         """Tell of events of one kind."""
@@ -199,12 +208,12 @@ class EventLog:
             self._runs.append(("node_alive", 1, {AT: now}, {}))
         runs, self._runs, self._count = self._runs, [], 0
         if mark:
-            self._marks = now, self._positions()
+            self._marks, self._marked_in = (now, self._positions()), self._epochs()
             self._since, self._before = [], set()
         else:
             self._since += runs
-        marks = self._marks if mark else None
-        record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs, marks))
+        word = (self._marks, (), self._marked_in) if mark else ()
+        record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs, *word))
         arrived: Callable[[], None] | None = None
 
         def done(error: RequestError | None) -> None:

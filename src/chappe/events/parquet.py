@@ -1,23 +1,27 @@
 """What an event log becomes: one table, by the hour in which things happened.
 
 Chunks are turned into columns as they are, runs at a time: of a column that a run does not have
-nothing is touched, and rows never exist.
+nothing is touched, and rows never exist. A column that this release does not know is left out:
+nodes of a newer one may have written it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from chappe.errors import StorageError
 from chappe.events.record import AT, FOLLOWING, MESSAGE, SHARE, Chunk, decode_chunks
 from chappe.events.schema import COLUMNS, NAMES
 
 # Rows that are held before they are written: a row group.
 ROWS_MAX = 131_072
 _HOUR_US = 3_600_000_000
+# The last that a date can be told of.
+_AT_MAX = 253_402_300_799 * 1_000_000
 _TYPES = {
     "int": pa.int32(),
     "long": pa.int64(),
@@ -39,7 +43,9 @@ class Columns:
         self.rows = 0
 
     def put(self, column: int, values: Sequence[Any]) -> None:
-        """Give a column values for the rows that are being added."""
+        """Give a column values for the rows that are being added, if there is such a column."""
+        if not 0 <= column < len(NAMES):
+            return
         column_values = self._columns[column]
         lacking = self.rows - len(column_values)
         if lacking:
@@ -47,7 +53,13 @@ class Columns:
         column_values += values
 
     def table(self) -> Any:
-        """All rows, as Arrow has them."""
+        """All rows, as Arrow has them; raises StorageError when a value is none of its column."""
+        try:
+            return self._table()
+        except (pa.ArrowException, OverflowError) as error:
+            raise StorageError(f"events: {error}") from None
+
+    def _table(self) -> Any:
         arrays = []
         for field, values in zip(SCHEMA, self._columns, strict=True):
             if not values:
@@ -68,14 +80,15 @@ class EventTable:
         self.rows = 0
 
     def take(self, array: bytes | memoryview) -> bool:
-        """Take the chunks of a batch; whether they could be read."""
+        """Take the chunks of a batch; whether all of them could be read."""
         try:
             chunks = decode_chunks(array)
         except msgspec.MsgspecError:
             return False
+        whole = True
         for chunk in chunks:
-            self._take(chunk)
-        return True
+            whole = self._take(chunk) and whole
+        return whole
 
     def flush(self) -> None:
         """Write what is held."""
@@ -83,11 +96,13 @@ class EventTable:
         for hour in sorted(hours):
             self._write(hour, hours[hour].table())
 
-    def _take(self, chunk: Chunk) -> None:
-        serial = chunk.serial
+    def _take(self, chunk: Chunk) -> bool:
+        serial, whole = chunk.serial, True
         for kind, count, shared, each in chunk.runs:
-            # Those of a run that say it one by one are of one hour all the same.
-            at = shared[AT] if AT in shared else each[AT][0]
+            at = _time_of(shared, each)
+            if at is None:
+                serial, whole = serial + count, False
+                continue
             columns = self._columns(at // _HOUR_US)
             columns.put(_V, [chunk.v] * count)
             columns.put(_KIND, [kind] * count)
@@ -109,9 +124,17 @@ class EventTable:
             self._held += count
         if self._held >= ROWS_MAX:
             self.flush()
+        return whole
 
     def _columns(self, hour: int) -> Columns:
         columns = self._hours.get(hour)
         if columns is None:
             columns = self._hours[hour] = Columns()
         return columns
+
+
+def _time_of(shared: Mapping[int, Any], each: Mapping[int, Sequence[Any]]) -> int | None:
+    """When a run was; None when it does not say so, or no date can."""
+    # Those of a run that say it one by one are of one hour all the same.
+    at = shared[AT] if AT in shared else next(iter(each.get(AT, ())), None)
+    return at if isinstance(at, int) and 0 <= at <= _AT_MAX else None

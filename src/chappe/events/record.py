@@ -1,6 +1,7 @@
 """Records: what of the events is written to the log, many events at once.
 
-    chunk:  [version, node, boot, serial, [run, run, ..], [time, {broker: position}]]
+    chunk:  [version, node, boot, serial, [run, run, ..],
+             [time, {broker: position}], [told, told, ..], {broker: epoch}]
     run:    [kind, count, {column: value for all}, {column: values, one for each}]
 
 A run is one or more events of one kind that happened together, such as a run of messages to one
@@ -10,8 +11,8 @@ schema. The events of a chunk are numbered from its serial on.
 Ids of messages that were given one after another are not told one by one: FOLLOWING stands for all
 of them, by the first.
 
-With each sign of life a chunk says up to where the journals of queues were told of, and when that
-was; others say nothing of it.
+With each sign of life a chunk says up to where the journals of queues were told of, when that was,
+and by broker in which epoch its journal was written; others say nothing of it.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     marks: Marks | None = None
     # With marks: what was told since of the journals that they are of. Only a segment begins so.
     told: list[Telling] = []
+    # With marks: by broker, the epoch in which its journal was written then.
+    epochs: dict[str, int] = {}
 
 
 encode_chunk = msgspec.msgpack.Encoder().encode

@@ -21,8 +21,8 @@ from chappe.events.record import (
 )
 
 _KINDS = frozenset({"stored", "acked", "died", "cancelled", "replayed", "purged"})
-# A life says so a few times a second. What lies further behind its last word was told by another,
-# or was not to be told.
+# A life says so a few times a second. What lies further behind its last word was not to be told: a
+# node that is alone and does not record writes on in the same epoch.
 _LATE_MS = 60_000
 
 
@@ -31,6 +31,8 @@ class Tail:
 
     def __init__(self) -> None:
         self.marks: Marks | None = None
+        # By broker, in which epoch its journal was written then.
+        self.epochs: dict[str, int] = {}
         # What was told since.
         self.heard: set[Telling] = set()
 
@@ -51,7 +53,7 @@ class Tail:
             return
         for chunk in chunks:
             if chunk.marks is not None:
-                self.marks = chunk.marks
+                self.marks, self.epochs = chunk.marks, chunk.epochs
                 self.heard = set(chunk.told)
             else:
                 self.heard.update(tellings(chunk.runs))

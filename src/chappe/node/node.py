@@ -198,7 +198,8 @@ class Node:
         await self._http.start()
         self.hub.start()
         try:
-            await self._recording.open(self._queueing.copying, self._queueing.positions)
+            queueing = self._queueing
+            await self._recording.open(queueing.copying, queueing.positions, queueing.epochs)
             await self._directory.load()
             self._queueing.prepare()
             await self.neighbourhood.start()

@@ -209,7 +209,12 @@ class Queueing:
 
     async def load(self, broker: str, journal: Journal) -> None:
         """Read a journal off the loop: it may be large."""
-        await asyncio.to_thread(self._storages[broker].recover, journal)
+        await asyncio.to_thread(self._read, broker, journal)
+
+    def _read(self, broker: str, journal: Journal) -> None:
+        storage = self._storages[broker]
+        storage.recover(journal)
+        self._sequel.read(broker, storage)
 
     def on_master(self, broker: str, journal: Journal) -> None:
         """This node serves a broker's queues from now on."""
@@ -217,7 +222,7 @@ class Queueing:
         queues = self._application.queues
         found = queues.durable[broker] = queues.broker(self._storages[broker], broker)
         found.start()
-        self._sequel.tell(broker, self._storages[broker], found)
+        self._sequel.tell(broker, found)
         formerly = self._formerly if broker == self._name else ""
         self._application.definitions.announce(found, formerly)
         if found.queues:
@@ -228,12 +233,18 @@ class Queueing:
 
     def positions(self) -> dict[str, int]:
         """Up to where the journal of each broker that is served here was told of."""
-        journals = {
-            name: self._storages[name].journal
+        return {name: journal.committed for name, journal in self._served()}
+
+    def epochs(self) -> dict[str, int]:
+        """In which epoch the journal of each broker that is served here is written."""
+        return {name: journal.epoch for name, journal in self._served()}
+
+    def _served(self) -> list[tuple[str, Journal]]:
+        return [
+            (name, self._storages[name].journal)
             for name in self._application.queues.durable
             if name in self._storages
-        }
-        return {name: journal.committed for name, journal in journals.items()}
+        ]
 
     def on_fenced(self, broker: str, reason: str) -> None:
         """Another node serves a broker's queues from now on, or nobody."""

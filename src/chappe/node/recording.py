@@ -86,9 +86,15 @@ class Recording:
             share = options.share if options.share is not None else (1.0 if dev else _SHARE)
             self.recorder = EventRecorder(self._events, share, clock.wall_us)
 
-    async def open(self, copying: Copying, positions: Callable[[], dict[str, int]]) -> None:
+    async def open(
+        self,
+        copying: Copying,
+        positions: Callable[[], dict[str, int]],
+        epochs: Callable[[], dict[str, int]],
+    ) -> None:
         """Go on with the log that is there; `positions` says up to where the journals of queues
-        are told of. Raises ConfigError, or StorageError when another process has the log."""
+        are told of, and `epochs` in which they are written. Raises ConfigError, or StorageError
+        when another process has the log."""
         if self._events is None:
             return
         options = JournalOptions(
@@ -119,7 +125,7 @@ class Recording:
         journal.trim(_ALL)
         self._journal, self._copying = journal, copying
         # Until this life says more, what the one before said holds.
-        events.resume(self.tail, positions)
+        events.resume(self.tail, positions, epochs)
         self._begin_slate(events, folder)
         if left.records:
             journal.append(left.records, left.written)

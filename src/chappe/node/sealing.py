@@ -37,12 +37,14 @@ class Sealed(msgspec.Struct):
     events: int = 0
     # Places that could not be read.
     damaged: int = 0
+    # Nodes whose logs could not be copied, and why.
+    failed: dict[str, str] = {}
 
 
 def seal(folder: Path) -> Sealed:
     """Copy what nodes that are gone left in a folder of events; again, it does nothing.
 
-    Raises ConfigError when there is no such folder, OSError, and StorageError.
+    Raises ConfigError when there is no such folder, and OSError.
     """
     if find_spec("pyarrow") is None:
         raise ConfigError("events: needs pyarrow: pip install 'chappe[parquet]'")
@@ -96,7 +98,7 @@ def _state(log: Path) -> _State | None:
 
 
 def _seal(log: Path, folder: Path, sealed: Sealed) -> bool:
-    """Seal a log unless somebody has it; whether it is whole now."""
+    """Seal a log unless somebody has it, or it cannot be done; whether it is whole now."""
     fs = OsFs()
     try:
         lock = fs.lock(str(log / LOCK))
@@ -105,6 +107,10 @@ def _seal(log: Path, folder: Path, sealed: Sealed) -> bool:
         return False
     try:
         _copy(fs, log, folder, sealed)
+    except StorageError as error:
+        # Others are not to wait for it.
+        sealed.failed[log.name] = str(error)
+        return False
     finally:
         lock.close()
     sealed.nodes.append(log.name)
@@ -112,7 +118,9 @@ def _seal(log: Path, folder: Path, sealed: Sealed) -> bool:
 
 
 def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
-    from chappe.node.eventtables import event_copier  # noqa: PLC0415, Arrow is an extra
+    from pyarrow import ArrowException  # noqa: PLC0415, an extra
+
+    from chappe.node.eventtables import event_copier  # noqa: PLC0415, needs it
 
     segments = Segments(str(log))
     damages: list[Damage] = []
@@ -132,7 +140,10 @@ def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
     for segment in segments.all:
         path = segments.path(segment.base)
         order = Order(log.name, path, segment.base, segment.end, EVENTS)
-        copied = copier.copy(order)
+        try:
+            copied = copier.copy(order)
+        except ArrowException as error:
+            raise StorageError(f"{path}: {error}") from None
         copier.forget(order)
         if not copied.before:
             sealed.events += copied.records

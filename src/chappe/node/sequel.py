@@ -15,8 +15,13 @@ from chappe.events.recorder import Recorder
 from chappe.events.tail import Tail
 from chappe.queues.broker import Broker
 from chappe.queues.local import LocalStorage
+from chappe.queues.untold import Untold
 
 log = structlog.get_logger()
+
+
+# More than a node stores from one of its words to the next; held until its broker is served.
+RETOLD_MAX = 100_000
 
 
 class Sequel:
@@ -27,30 +32,46 @@ class Sequel:
         self._recorder = recorder
         # A broker that comes back to this node later was told of by whoever had it meanwhile.
         self._told: set[str] = set()
+        self._found: dict[str, list[Untold]] = {}
 
-    def tell(self, broker: str, storage: LocalStorage, queues: Broker) -> None:
-        """This node serves a broker from now on."""
+    def read(self, broker: str, storage: LocalStorage) -> None:
+        """Read what is to be told of a journal that this node is about to serve, blocking."""
         position = self._tail.position(broker)
-        if position is not None and broker not in self._told:
-            self._told.add(broker)
-            if position > storage.journal.end:
-                log.error("queues.shorter", broker=broker, told=position, end=storage.journal.end)
-            try:
-                self._retell(storage, position)
-            except (StorageError, OSError) as error:
-                log.warning("queues.untold", broker=broker, reason=str(error))
+        if position is None or broker in self._told:
+            return
+        found = self._found[broker] = []
+        end = storage.journal.end
+        if position > end:
+            log.error("queues.shorter", broker=broker, told=position, end=end)
+        if position >= end:
+            return
+        try:
+            self._gather(found, storage, position, self._tail.epochs.get(broker))
+        except (StorageError, OSError) as error:
+            log.warning("queues.untold", broker=broker, reason=str(error))
+        if len(found) > RETOLD_MAX:
+            found.pop()
+            log.warning("queues.untold", broker=broker, reason=f"more than {RETOLD_MAX} events")
+
+    def _gather(
+        self, found: list[Untold], storage: LocalStorage, position: int, epoch: int | None
+    ) -> None:
+        """Take one more than may be told, if there are as many."""
+        for one in storage.untold(position, self._tail.until_ms, epoch):
+            if (one.kind, one.message.id, one.group) not in self._tail.heard:
+                found.append(one)
+                if len(found) > RETOLD_MAX:
+                    return
+
+    def tell(self, broker: str, queues: Broker) -> None:
+        """This node serves a broker from now on."""
+        self._told.add(broker)
+        found = self._found.pop(broker, [])
+        for one in found:
+            at, message = one.at_ms * 1000, one.message
+            fate = (one.group, one.attempts, one.reason)
+            self._recorder.retold(one.kind, one.app, one.queue, message, at, *fate)
+        if found:
+            log.info("queues.retold", events=len(found))
         for queue in queues.queues.values():
             queues.tell_on(queue)
-
-    def _retell(self, storage: LocalStorage, position: int) -> None:
-        if position >= storage.journal.end:
-            return
-        tail, count = self._tail, 0
-        for one in storage.untold(position, tail.until_ms):
-            if (one.kind, one.message.id, one.group) not in tail.heard:
-                at, message = one.at_ms * 1000, one.message
-                fate = (one.group, one.attempts, one.reason)
-                self._recorder.retold(one.kind, one.app, one.queue, message, at, *fate)
-                count += 1
-        if count:
-            log.info("queues.retold", events=count)

@@ -4,8 +4,9 @@ The ledger is written first, in one commit: it is the plan of a run. A run that 
 end is done again with the same files before any other, so that each run means the same whenever it
 is done.
 
-A file that cannot be read, or is gone when its turn comes, is noted as spoiled and taken no more:
-one node's bad disk keeps nobody from knowing what the others tell.
+A file that holds something else, or is gone when its turn comes, is noted as spoiled and taken no
+more: what one node wrote badly keeps nobody from knowing what the others tell. One that cannot be
+read for another reason ends the run, and the next takes it.
 
 The ledger also knows what is too late: until when earlier runs were told of things, and which hours
 were forgotten. Both count from the run after, so that they, too, are part of a run's plan.
@@ -25,8 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from chappe.errors import StorageError
-from chappe.pipeline.files import Mistyped, entry_of, hour_of_file, name_of
+from chappe.pipeline.files import Mistyped, check_spoiled, entry_of, hour_of_file, is_of, name_of
 from chappe.pipeline.hours import HOUR_US, hour_name
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
@@ -108,8 +108,8 @@ class Ledger:
         """Plan a run over those of the files that no run took, as far as they have so many rows
         together; None if there are none. A file that has more is a run of its own.
 
-        Where none of them can be read there is no run, and the plan only says how many. Raises
-        StorageError for one that may not be read: that is for whoever owns it to mend.
+        Where all of them are spoiled there is no run, and the plan only says how many. Raises
+        StorageError for one that cannot be read now: that is for whoever owns it to mend.
         """
         run = self._table.run() + 1
         rows: list[dict[str, Any]] = []
@@ -118,9 +118,11 @@ class Ledger:
         for file in self.new(files):
             try:
                 entry = entry_of(file)
-            except PermissionError as error:
-                raise StorageError(f"{file}: {error.strerror or error}") from None
-            except (pa.ArrowException, OSError, Mistyped) as error:
+            except (pa.ArrowException, Mistyped) as error:
+                spoiled[file] = str(error)
+                continue
+            except OSError as error:
+                check_spoiled(file, error)
                 spoiled[file] = str(error)
                 continue
             count += entry["rows"]
@@ -137,17 +139,19 @@ class Ledger:
         return self.planned()
 
     def spoil(self, plan: Plan) -> bool:
-        """Look which files of a run that failed cannot be read, and note them; says whether there
-        are any: then the run is another one, without them."""
+        """Look which files of a run that failed are spoiled, and note them; says whether there
+        are any: then the run is another one, without them. Raises StorageError for one that cannot
+        be read now."""
         spoiled = {}
         for file in map(Path, plan.files):
             try:
                 with pq.ParquetFile(file) as source:
                     for _batch in source.iter_batches():
                         pass
-            except PermissionError as error:
-                raise StorageError(f"{file}: {error.strerror or error}") from None
-            except (pa.ArrowException, OSError) as error:
+            except pa.ArrowException as error:
+                spoiled[file] = str(error)
+            except OSError as error:
+                check_spoiled(file, error)
                 spoiled[file] = str(error)
         if spoiled:
             self._spoil(plan.run, spoiled)
@@ -191,10 +195,10 @@ def _logged(table: Path) -> list[dict[str, Any]]:
 
 
 def found(folders: Iterable[Path]) -> Iterator[Path]:
-    """All files below the folders of nodes; what is still being written has a hidden name."""
-    for folder in folders:
-        for file in folder.absolute().glob("date=*/hour=*/*.parquet"):
-            if not file.name.startswith((".", "_")):
+    """All files of events below the folders of nodes."""
+    for folder in map(Path.absolute, folders):
+        for file in folder.glob("date=*/hour=*/*.parquet"):
+            if is_of([folder], file):
                 yield file
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from chappe.clock import SystemClock
-from chappe.errors import ChappeError
+from chappe.errors import ChappeError, StorageError
 from chappe.pipeline.hours import HOUR_US, hour_us
 from chappe.pipeline.schema import EVENT, arrow_schema
 
@@ -43,6 +45,22 @@ def entry_of(file: Path) -> dict[str, Any]:
     }
 
 
+def check_spoiled(file: Path, error: OSError) -> None:
+    """Raise StorageError unless it is surely because of the file itself that it cannot be read: it
+    is gone, or holds something else. What the system says of others may be over tomorrow."""
+    if error.errno is None:
+        # Arrow's own word of what is in it.
+        return
+    if error.errno != ENOENT:
+        raise StorageError(f"{file}: {error.strerror or error}") from None
+    folder = file.parents[2]
+    if not any(folder.glob("*")):
+        raise StorageError(
+            f"{file}: {folder} is gone, or nothing is in it: is it mounted? If it is gone for "
+            "good, make it anew, with any file in it"
+        ) from None
+
+
 def _latest(footer: pq.FileMetaData) -> int:
     """The latest time that a file tells of, as far as its footer says."""
     groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
@@ -57,6 +75,17 @@ def _hour_end(file: Path) -> int:
         return hour_us(hour) + HOUR_US
     except ValueError:
         raise Mistyped(f"{hour} is not an hour") from None
+
+
+def is_of(folders: Collection[Path], file: Path) -> bool:
+    """Whether a file is one of events of one of these folders. What is still being written has a
+    hidden name; what lies elsewhere below them is somebody's own, a copy perhaps."""
+    if len(file.parents) < 3:
+        return False
+    hour, date, folder = file.parents[:3]
+    in_place = date.name.startswith("date=") and hour.name.startswith("hour=")
+    named = file.suffix == ".parquet" and not file.name.startswith((".", "_"))
+    return in_place and named and folder in folders
 
 
 def name_of(file: Path) -> str:

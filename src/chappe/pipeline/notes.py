@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from chappe.pipeline.syncing import sync
+
 
 def read_note(file: Path) -> str:
     """What a note says."""
@@ -19,3 +21,4 @@ def write_note(file: Path, text: str) -> None:
         note.flush()
         os.fsync(note.fileno())
     aside.replace(file)
+    sync(file.parent)

@@ -38,6 +38,10 @@ class Attempt(NamedTuple):
         root = (self.tables / name).resolve()
         return root / f"run={self.run}" / f"of=parts-{self.token}"
 
+    def files(self, name: str) -> list[Path]:
+        """Its parts of a table, as far as they are whole."""
+        return sorted(self.place(name).glob("hour=*/*.parquet"))
+
 
 def write_part(
     attempt: Attempt, name: str, hour: str, piece: int, rows: pa.Table, pieces: int | None = None

@@ -31,6 +31,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
+from chappe.pipeline.files import is_of
 from chappe.pipeline.job import Counts, Done, Progress, finish, take
 from chappe.pipeline.options import Options
 from chappe.pipeline.session import SparkFailed, told
@@ -93,11 +94,19 @@ def stream(
         tell = _Reports(tether, done)
         spark.streams.addListener(_Teller(progress, tell))
         # Nothing that is only here: all of it is sent to the server.
-        there = functools.partial(_take_there, tether=tether, options=options, upkeep=upkeep)
+        there = functools.partial(
+            _take_there, folders=folders, tether=tether, options=options, upkeep=upkeep
+        )
         writer = writer.foreachBatch(there)
     else:
         here = functools.partial(
-            _take, tables=tables, options=options, upkeep=upkeep, progress=progress, done=done
+            _take,
+            folders=folders,
+            tables=tables,
+            options=options,
+            upkeep=upkeep,
+            progress=progress,
+            done=done,
         )
         writer = writer.foreachBatch(here)
     if interval_s is None:
@@ -143,13 +152,16 @@ def _take(
     batch: DataFrame,
     _number: int,
     *,
+    folders: Collection[Path],
     tables: Path,
     options: Options | None,
     upkeep: Upkeep,
     progress: Progress = lambda _stage, _seconds: None,
     done: Done,
 ) -> None:
-    files = [Path(row["path"].removeprefix("file:")) for row in batch.collect()]
+    # Spark looks anywhere below the folders.
+    every = (Path(row["path"].removeprefix("file:")) for row in batch.collect())
+    files = [file for file in every if is_of(folders, file)]
     try:
         take(batch.sparkSession, files, tables, options, progress, done=done)
     except (PySparkException, Py4JError) as error:
@@ -160,15 +172,30 @@ def _take(
 
 
 def _take_there(
-    batch: DataFrame, number: int, *, tether: Tether, options: Options | None, upkeep: Upkeep
+    batch: DataFrame,
+    number: int,
+    *,
+    folders: Collection[Path],
+    tether: Tether,
+    options: Options | None,
+    upkeep: Upkeep,
 ) -> None:
     """Take a batch at the server, as long as there is a client."""
 
     def report(counts: Counts) -> None:
         tether.report(counts.run, counts._asdict())
 
+    tables = tether.tables
     with tether.batch():
-        _take(batch, number, tables=tether.tables, options=options, upkeep=upkeep, done=report)
+        _take(
+            batch,
+            number,
+            folders=folders,
+            tables=tables,
+            options=options,
+            upkeep=upkeep,
+            done=report,
+        )
 
 
 class _Reports:

@@ -9,6 +9,7 @@ like what was replaced.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from chappe.pipeline import merging
 from chappe.pipeline.footers import action_of
 from chappe.pipeline.parts import Attempt
 from chappe.pipeline.schema import TABLES, arrow_schema
+from chappe.pipeline.syncing import sync_files
 
 _APP = "chappe"
 # What is raised where a file of a table cannot be read.
@@ -158,6 +160,7 @@ class Table:
         whole = place / f"whole-{delta.version()}.parquet"
         schema = arrow_schema(self.schema)
         merging.merge(files, whole, schema.remove(schema.get_field_index("hour")))
+        sync_files([whole], self._root)
         added, _rows = action_of(self._root, whole, self.schema, data_change=False)
         removed = [
             RemoveAction(
@@ -175,6 +178,7 @@ class Table:
             schema=schema,
             partition_by="hour",
         )
+        self._sync_log(delta)
 
     def _added(self) -> list[dict[str, Any]]:
         """What the log says of each file."""
@@ -183,6 +187,13 @@ class Table:
 
     def _delta(self) -> DeltaTable | None:
         return DeltaTable(self._root) if DeltaTable.is_deltatable(str(self._root)) else None
+
+    def _sync_log(self, delta: DeltaTable) -> None:
+        """See that a commit is on the disk before anything is done that relies on it."""
+        log = self._root / "_delta_log"
+        # Delta knows the version that it began with.
+        since = (log / f"{version:020}.json" for version in itertools.count(delta.version()))
+        sync_files(itertools.takewhile(Path.exists, since), log)
 
     def commit(self, attempt: Attempt, replacing: Iterable[str] | None) -> int:
         """Make visible what an attempt wrote, in place of these hours; None: besides them.
@@ -198,7 +209,8 @@ class Table:
             name=self.name,
             configuration=_LOG,
         )
-        files = sorted(attempt.place(self.name).glob("hour=*/*.parquet"))
+        files = attempt.files(self.name)
+        sync_files(files, self._root)
         counted = [action_of(self._root, file, self.schema) for file in files]
         hours = None if replacing is None else sorted(replacing)
         delta.create_write_transaction(
@@ -209,6 +221,7 @@ class Table:
             partition_filters=[("hour", "in", hours)] if hours else None,
             commit_properties=CommitProperties(app_transactions=[Transaction(_APP, attempt.run)]),
         )
+        self._sync_log(delta)
         return sum(rows for _action, rows in counted)
 
 

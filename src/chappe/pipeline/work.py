@@ -33,7 +33,8 @@ from chappe.pipeline.packing import MESSAGES
 from chappe.pipeline.parts import Attempt, piece_of
 from chappe.pipeline.presence import HOURS, Hour, look_through, put_pieces_together
 from chappe.pipeline.reading import name_paths, read_events, read_paths, read_rows
-from chappe.pipeline.schema import PACK, arrow_schema
+from chappe.pipeline.schema import PACK, TABLES, arrow_schema
+from chappe.pipeline.syncing import sync_files
 from chappe.pipeline.table import Table
 
 # A task sorts about so many rows: few enough for its memory, enough to be worth a file.
@@ -164,10 +165,19 @@ class Work:
         note = self._folder / f"{name}.done"
         if not note.exists():
             attempt = Attempt.begin(self._tables, self._plan.run)
-            make(attempt, self._folder / f"{name}-{attempt.token}")
+            place = self._folder / f"{name}-{attempt.token}"
+            make(attempt, place)
+            self._sync(attempt, place)
             write_note(note, attempt.token)
         attempt = Attempt(self._tables, self._plan.run, read_note(note))
         return attempt, self._folder / f"{name}-{attempt.token}"
+
+    def _sync(self, attempt: Attempt, place: Path) -> None:
+        """See that what a step wrote is on the disk before the note that says so."""
+        sync_files(place.rglob("*.parquet"), self._folder)
+        for name in TABLES:
+            if files := attempt.files(name):
+                sync_files(files, (self._tables / name).resolve())
 
     def _kept_pieces(self, rows: int) -> int:
         """In how many pieces an hour is that has so many rows; as it was, if the run was begun by

@@ -88,10 +88,10 @@ class LocalStorage:
         self._catalog.recover(journal)
         self._trimming.opened_at = journal.end
 
-    def untold(self, lsn: int, until_ms: int) -> Iterator[Untold]:
-        """What was written from a position on, up to that time, of which nobody may have been
-        told; blocking. Raises OSError and StorageError."""
-        return Retelling(self._journal, self._catalog).since(lsn, until_ms)
+    def untold(self, lsn: int, until_ms: int, epoch: int | None = None) -> Iterator[Untold]:
+        """What was written from a position on, up to that time and in no later epoch, of which
+        nobody may have been told; blocking. Raises OSError and StorageError."""
+        return Retelling(self._journal, self._catalog).since(lsn, until_ms, epoch)
 
     def snapshot(self) -> list[bytes]:
         """All queues, as the first records of a segment."""

@@ -2,7 +2,9 @@
 
 A node that is killed between the write of a batch and its callbacks has told nobody of what is in
 it: neither those who wait for an answer, nor the event log. The journal knows. Up to where it was
-told is known, too: so from there on the node's next life reads it, and tells the rest.
+told is known, too: so from there on the node's next life reads it, and tells the rest. What another
+node wrote meanwhile, as its master, that node told: each master has an epoch of its own, and every
+batch says in which it was written.
 """
 
 from __future__ import annotations
@@ -53,13 +55,14 @@ class Retelling:
         self._known: dict[tuple[int, int, int], Stored] = {}
         self._buried: set[tuple[int, str, int, int]] = set()
 
-    def since(self, lsn: int, until_ms: int) -> Iterator[Untold]:
-        """What was written from a position on, up to that time. Raises OSError and StorageError."""
+    def since(self, lsn: int, until_ms: int, epoch: int | None = None) -> Iterator[Untold]:
+        """What was written from a position on, up to that time, and in no later epoch than this.
+        Raises OSError and StorageError."""
         for base, end in pairwise((*self._journal.bases, LSN_MAX)):
             if end <= lsn:
                 continue
             for batch in self._journal.scan(base):
-                if batch.ts_ms > until_ms:
+                if batch.ts_ms > until_ms or (epoch is not None and batch.epoch > epoch):
                     return
                 if batch.lsn >= lsn:
                     yield from self._told_by(batch)

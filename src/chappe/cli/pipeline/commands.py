@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +17,9 @@ from chappe.cli.pipeline.holding import holding
 from chappe.cli.pipeline.keeping import compact, expire
 from chappe.cli.pipeline.stages import Stages
 from chappe.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from chappe.cli.pipeline.telling import Telling
 
 # A stream looks for files at least so often.
 _EVERY_MAX_S = 86_400
@@ -87,7 +91,7 @@ def run(
     with telling.to_the_end(), holding(tables), stages:
         check_version(tables)
         options = choose(tables, given)
-        _seal(events, stages)
+        _seal(events, stages, telling)
         if stream:
             interval_s = None if once else every
             with session(place, stages.ended) as spark:
@@ -99,7 +103,7 @@ def run(
                     interval_s=interval_s,
                     progress=stages.ended,
                     done=telling.done,
-                ).wait(_sealing(events), _SEAL_EVERY_S)
+                ).wait(_sealing(events, telling), _SEAL_EVERY_S)
         elif due(events, tables):
             with session(place, stages.ended) as spark:
                 telling.done(run_job(spark, events, tables, options, stages.ended))
@@ -107,17 +111,17 @@ def run(
             clear(tables)
 
 
-def _seal(events: list[Path], stages: Stages) -> None:
+def _seal(events: list[Path], stages: Stages, telling: Telling) -> None:
     """Nodes that were killed left events in their journals: take those, too."""
     from chappe.node.sealing import seal  # noqa: PLC0415, as above
 
     with stages.timed("journals of nodes that are gone"):
         for folder in events:
             with _named(folder):
-                seal(folder)
+                telling.sealed(folder, seal(folder))
 
 
-def _sealing(events: list[Path]) -> Callable[[], None]:
+def _sealing(events: list[Path], telling: Telling) -> Callable[[], None]:
     """What does the same for nodes that are killed while a stream goes on."""
     from chappe.node.sealing import Sealer  # noqa: PLC0415, as above
 
@@ -126,7 +130,7 @@ def _sealing(events: list[Path]) -> Callable[[], None]:
     def look() -> None:
         for folder, sealer in sealers.items():
             with _named(folder):
-                sealer.look()
+                telling.sealed(folder, sealer.look())
 
     return look
 

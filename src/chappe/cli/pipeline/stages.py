@@ -43,6 +43,10 @@ class Stages:
         if self._status is not None:
             self._status.update(f"working, after: {stage}")
 
+    def noted(self, word: str) -> None:
+        """Tell of something that somebody may have to look after."""
+        self._console.print(Text.assemble(("  notice  ", "yellow"), word), soft_wrap=True)
+
     def since(self) -> dict[str, float]:
         """How long the stages took that ended since this was asked last."""
         seconds, self.seconds = self.seconds, {}

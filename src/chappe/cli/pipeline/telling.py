@@ -8,6 +8,8 @@ from pathlib import Path
 
 from chappe.cli.options import console, print_json
 from chappe.cli.pipeline.stages import Stages
+from chappe.node.options import EVENT_LOGS
+from chappe.node.sealing import Sealed
 from chappe.pipeline.job import NOTHING, Counts
 
 _WORDS = {
@@ -32,6 +34,9 @@ class Telling:
         self._each = each
         self._every = NOTHING
         self._told = False
+        # Places in journals that could not be read, and which could not be copied.
+        self._damaged = 0
+        self._unsealed: dict[str, str] = {}
 
     def done(self, counts: Counts) -> None:
         """Take note of what a run did."""
@@ -39,6 +44,17 @@ class Telling:
         if self._as_json and self._each:
             self._print_json(counts)
             self._told = True
+
+    def sealed(self, folder: Path, found: Sealed) -> None:
+        """Take note of what the journals of nodes that are gone were like, and tell of it once."""
+        self._damaged += found.damaged
+        if found.damaged:
+            self._stages.noted(f"{folder}: {found.damaged} places in journals could not be read")
+        for node, reason in found.failed.items():
+            log = str(folder / EVENT_LOGS / node)
+            if self._unsealed.get(log) != reason:
+                self._unsealed[log] = reason
+                self._stages.noted(f"{log} could not be copied: {reason}")
 
     @contextmanager
     def to_the_end(self) -> Iterator[None]:
@@ -60,7 +76,9 @@ class Telling:
             self._print_json(self._every)
 
     def _print_json(self, counts: Counts) -> None:
-        print_json({"ok": True, **counts._asdict(), "seconds": self._stages.since()})
+        journals = {"damaged": self._damaged, "unsealed": self._unsealed}
+        seconds = self._stages.since()
+        print_json({"ok": True, **counts._asdict(), **journals, "seconds": seconds})
 
     def _tell_people(self) -> None:
         counts = self._every._asdict()
