@@ -18,6 +18,7 @@ from chappe.pipeline.keeping import compact
 from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.table import Table, read
+from tests.pipeline.full import full_only
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, hour, save
 
 H0 = hour(DAY)
@@ -127,6 +128,7 @@ def told() -> list[Row]:
     return world.rows
 
 
+@full_only("runs over Connect that are killed are tried elsewhere")
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_step_that_a_server_still_does_for_a_client_that_was_killed_changes_nothing(

@@ -22,6 +22,7 @@ from chappe.pipeline.options import Options, agree
 from chappe.pipeline.stream import stream
 from chappe.pipeline.table import Table, read
 from tests.pipeline.day import Day
+from tests.pipeline.full import FULL, full_only
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Node, Row, World, hour, save
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -33,7 +34,6 @@ WEEK = 7 * 24 * HOUR
 # Where a run is interrupted: between tables that are made of one another; for the proof, before the
 # first table and between any two.
 STAGES = ("plan", *Making.ORDER)
-FULL = os.environ.get("CHAPPE_PROOF") == "full"
 STOPS = STAGES[:-1] if FULL else ("paths", "flows")
 
 
@@ -170,7 +170,7 @@ def test_what_is_told_after_the_watermark_is_put_aside(spark: SparkSession, tmp_
     assert read(mine, "sessions").num_rows == 0
 
 
-@pytest.mark.skipif(not FULL, reason="one over Connect does so, too; part of the full proof")
+@full_only("one over Connect does so, too")
 def test_a_stream_goes_on_with_other_folders_and_takes_nothing_twice(
     spark: SparkSession, folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ):

@@ -6,7 +6,6 @@ copy of the source: so nothing that was read from the schema before can be misse
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import chappe
 from chappe.pipeline.table import read
 from tests.cli.process import CHAPPE, environment
 from tests.pipeline import sparks
+from tests.pipeline.full import full_only
 from tests.pipeline.relaying import KINDS, ROOM, SHED, WHOLE
 from tests.pipeline.traffic import DAY, SECOND
 
@@ -26,10 +26,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        os.environ.get("CHAPPE_PROOF") != "full",
-        reason="has a source, and so a Java, of its own; part of the full proof",
-    ),
+    full_only("has a source, and so a Java, of its own"),
 ]
 
 HALF = pytest.approx(0.5, rel=1e-4)

@@ -26,6 +26,7 @@ from chappe.pipeline.table import Table, read
 from tests.cli.process import CHAPPE
 from tests.cli.process import environment as environment_of_ours
 from tests.pipeline import sparks
+from tests.pipeline.full import full_only
 from tests.pipeline.pair import PATHS
 from tests.processes import kill
 
@@ -33,7 +34,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RUN_S = 600
 LOCAL = ("--master", "local[2]")
-FULL = os.environ.get("CHAPPE_PROOF") == "full"
 # What is told of a stage that is over.
 STAGE = re.compile(r" *\d+\.\d s  .+")
 
@@ -78,7 +78,7 @@ def assert_same(tables: Path, others: Path) -> None:
         assert found[name] == wanted[name], name
 
 
-@pytest.mark.skipif(not FULL, reason="starts Java six times; part of the full proof")
+@full_only("starts Java six times")
 def test_a_cluster_of_two_workers_makes_the_same_tables(
     environment: dict[str, str], folders: tuple[Path, Path], whole: Path, tmp_path: Path
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_server_of_connect_makes_the_same_tables_and_a_run_says_what_it_did(
     assert_same(tables, whole)
 
 
-@pytest.mark.skipif(not FULL, reason="streams of other tests tell less; part of the full proof")
+@full_only("streams of other tests tell less")
 def test_a_stream_says_what_its_runs_did_and_goes_on_with_another_folder_over_connect(
     connect: str,
     environment: dict[str, str],
@@ -224,7 +224,7 @@ def bring(source: Path, folder: Path) -> None:
         aside.replace(place)
 
 
-@pytest.mark.skipif(not FULL, reason="a stream over Connect is tried with upkeep, too; full proof")
+@full_only("a stream over Connect is tried with upkeep, too")
 @pytest.mark.parametrize("ended", ["interrupt", "kill"])
 def test_a_stream_that_ends_between_two_tables_is_gone_on_with_over_connect(
     connect: str,
