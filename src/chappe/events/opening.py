@@ -1,0 +1,79 @@
+"""The opening of a segment: what a start asks for, so that it need not read more than the last one.
+
+That is up to where the journals of queues were told of, by this life or by one before it, what was
+told since, and what is known of lives that something is still to be told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from chappe.events.record import Life, Marks, Run, Telling, encode_chunk
+from chappe.events.schema import VERSION
+from chappe.events.tail import KINDS, Tail, tellings
+
+log = structlog.get_logger()
+
+# So much of what was told since is kept: more than one turn can bring to the log, as what waits to
+# be written is bounded, and far more than an interval does. What is not kept may be told again.
+TOLD_MAX = 65_536
+# Half of what a batch of the log may have: however long names are, a life can begin a segment.
+BYTES_MAX = 2 * 1024 * 1024
+
+
+class Word(NamedTuple):
+    """What a chunk says beside its events."""
+
+    marks: Marks | None
+    told: Collection[Telling] = ()
+    lives: Sequence[Life] = ()
+
+
+def encode_opening(node: str, life: Life, word: Word) -> bytes:
+    """What a segment begins with that this life writes, or somebody in its place."""
+    told, lives = list(word.told), [life, *word.lives]
+    while True:
+        record = encode_chunk((VERSION, node, life.boot, life.serial, [], word.marks, told, lives))
+        if len(record) <= BYTES_MAX or not told:
+            break
+        told = told[: len(told) * BYTES_MAX // len(record)]
+    if len(told) < len(word.told):
+        log.warning("events.told_much", told=len(word.told), kept=len(told))
+    return record
+
+
+class Said:
+    """What was said last of the journals of queues, and what was told since."""
+
+    def __init__(self) -> None:
+        self.marks: Marks | None = None
+        # What earlier lives told since.
+        self.before: Collection[Telling] = ()
+        self._since: list[Run] = []
+        self._count = 0
+
+    def resume(self, tail: Tail) -> None:
+        """Until this life says more, what the one before said holds."""
+        self.marks, self.before = tail.marks, tail.heard
+
+    def mark(self, word: Word) -> None:
+        """The log has that word."""
+        self.marks, self.before = word.marks, word.told
+        self._since, self._count = [], 0
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """The log has these, and no word with them."""
+        if self.marks is None:
+            # The first word will be of all that was before.
+            return
+        for run in runs:
+            if run[0] in KINDS and self._count + run[1] <= TOLD_MAX:
+                self._since.append(run)
+                self._count += run[1]
+
+    def word(self, lives: Sequence[Life]) -> Word:
+        """All of it."""
+        return Word(self.marks, [*self.before, *tellings(self._since)], lives)
