@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from chappe.events.slate import BYTES, Slate
 from chappe.node.copying import Copying
 from chappe.node.options import EventsOptions, ParquetOptions
 from chappe.node.recording import Recording
+from chappe.node.sealing import seal
 from chappe.node.slates import left_slates
 from tests.events.tables import WAIT_S, check_serials, of, rows
 from tests.events.test_parquet import LATE, Segment
@@ -79,3 +81,31 @@ def test_a_node_starts_when_its_log_is_full_and_brings_a_slate_there_when_it_has
     check_serials(table)
     assert [(row["boot"], row["message"]) for row in of(table, "stored")] == [(9, 70)]
     assert table[-1]["kind"] == "node_stopped"
+
+
+def test_a_node_that_ends_in_order_leaves_its_slate_when_the_log_had_no_room_for_its_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing will ever be copied.
+    monkeypatch.setattr("chappe.node.recording._FINISH_S", 0.1)
+    command = (sys.executable, "-c", "")
+    log = tmp_path / "events/_log/a"
+    fill(log)
+
+    async def end_without_room() -> None:
+        recording, copying = recording_in(tmp_path), Copying(ParquetOptions(), tmp_path, command)
+        try:
+            await recording.open(copying, dict)
+            recording.begin()
+            recording.recorder.recovered("shop", "queue:jobs", 3)
+            await recording.stop()
+        finally:
+            await copying.stop()
+
+    uvloop.run(asyncio.wait_for(end_without_room(), WAIT_S))
+    assert len(left_slates(log)) == 1
+    seal(tmp_path / "events")
+    table = rows(tmp_path / "events")
+    check_serials(table)
+    assert [row["target"] for row in of(table, "recovered")] == ["queue:jobs"]
+    assert table[-1]["kind"] == "node_gone"

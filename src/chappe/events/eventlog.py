@@ -109,6 +109,11 @@ class EventLog:
             self.add(("node_stopped", 1, {AT: self._wall_us()}, {}))
             self._write(word=Word((self._wall_us(), self._positions())))
 
+    @property
+    def whole(self) -> bool:
+        """Whether the log has all that was told, or says how much of it is missing."""
+        return not self._runs and not self._missed
+
     def resume(
         self,
         tail: Tail,

@@ -169,7 +169,7 @@ class Recording:
             await self._journal.close()
             if not await self._copying.finish_events(_FINISH_S):
                 log.warning("events.left", folder=self._journal.folder, hint="chappe events seal")
-            if self._events is not None and not self._journal.broken:
+            if self._events is not None and self._events.whole and not self._journal.broken:
                 remove_slate(Path(self._journal.folder), self._events.boot)
             self._journal = None
         for disk in self._disks:
