@@ -73,10 +73,27 @@ def known(**positions: int) -> Tail:
     return tail
 
 
+def test_once_a_broker_is_told_of_nothing_of_it_need_be_handed_on() -> None:
+    life = Life(known(jobs=3, mail=4), position=8)
+    life.log.add(STORED)
+    life.log.caught_up()
+    # What it said of the other broker, and when, holds until that is told of, too.
+    assert life.tail().marks == (5, {"jobs": 8, "mail": 4})
+    assert life.tail().heard == {("stored", 9, "")}
+    life.positions["mail"] = 6
+    life.log.add(ACKED)
+    life.log.caught_up()
+    assert life.tail().marks == (NOW, {"jobs": 8, "mail": 6})
+    assert life.tail().heard == set()
+    # And the log says the same as a segment's beginning.
+    assert [row["kind"] for row in life.kept.rows] == ["stored", "stored", "acked"]
+
+
 def test_what_the_log_refused_is_not_said() -> None:
     life = Life(known(jobs=3), position=8)
     life.kept.full = True
     life.log.add(STORED)
+    life.log.caught_up()
     life.log.start()
     assert life.tail().marks == (5, {"jobs": 3})
     assert life.tail().heard == {("stored", 9, "")}

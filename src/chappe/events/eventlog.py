@@ -128,6 +128,13 @@ class EventLog:
         # A clock that was set back makes nobody older than those before.
         self.boot = self._whole_at = max(self.boot, newest + 1)
 
+    def caught_up(self) -> None:
+        """Say so when all is told of a broker that a life before had no time for. Once the node
+        takes traffic, each sign of life does."""
+        word = self._said.further(self._wall_us(), self._positions(), self._life())
+        if word is not None and self._handle is None:
+            self._write(word=word)
+
     def opening(self) -> list[bytes]:
         """What a segment of the log begins with."""
         return [encode_opening(self._node, self._life(), self._said.word(self._earlier()))]

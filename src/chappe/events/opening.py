@@ -20,6 +20,8 @@ log = structlog.get_logger()
 # So much of what was told since is kept: more than one turn can bring to the log, as what waits to
 # be written is bounded, and far more than an interval does. What is not kept may be told again.
 TOLD_MAX = 65_536
+# What earlier lives told since is said once more among events if it is no more than that.
+_AGAIN_MAX = 4_096
 # Half of what a batch of the log may have: however long names are, a life can begin a segment.
 BYTES_MAX = 2 * 1024 * 1024
 
@@ -73,6 +75,19 @@ class Said:
             if run[0] in KINDS and self._count + run[1] <= TOLD_MAX:
                 self._since.append(run)
                 self._count += run[1]
+
+    def further(self, now: int, positions: dict[str, int], life: Life) -> Word | None:
+        """What this life has to say when all is told up to these positions, at that time; None if
+        that is nothing, or too much."""
+        if self.marks is None:
+            return None
+        time, before = self.marks
+        if before.keys() <= positions.keys():
+            return Word((now, positions))
+        if len(self.before) > _AGAIN_MAX:
+            return None
+        # Of the other brokers nothing is known but what a life before said, and when that was.
+        return Word((time, {**before, **positions}), self.before, [life])
 
     def word(self, lives: Sequence[Life]) -> Word:
         """All of it."""

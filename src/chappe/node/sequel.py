@@ -41,6 +41,7 @@ class Sequel:
                 log.warning("queues.untold", broker=broker, reason=str(error))
         for queue in queues.queues.values():
             queues.tell_on(queue)
+        self._recorder.caught_up()
 
     def _retell(self, storage: LocalStorage, position: int) -> None:
         if position >= storage.journal.end:
