@@ -13,6 +13,7 @@ import chappe.blocking
 from chappe.blocking import Client
 from chappe.events.schema import KINDS
 from chappe.node.sealing import seal
+from chappe.node.slates import left_slates
 from tests.cli.process import run_here
 from tests.events.tables import WAIT_S, Row, check_serials, count, of, rows, until, until_told
 from tests.faults.mounts import Memory
@@ -235,6 +236,34 @@ def test_a_full_disk_stops_no_message_and_is_told_as_missed(tmp_path: Path) -> N
         missed = of(table, "missed")
         assert missed
         assert all(row["n"] > 0 and "disk full" in row["reason"] for row in missed)
+
+
+def test_a_node_that_was_killed_starts_on_a_full_disk_and_tells_all_once_it_has_room(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        memory = Memory(tmp_path / "small", 16 * 1024)
+        stack.callback(memory.unmount)
+        config = ALL.format(seal_s=3600) + f'folder = "{memory.at}/events"\n'
+        node = NodeProcess(tmp_path / "node", config)
+        stack.callback(node.kill)
+        log = memory.at / LOG
+        with connect(node, "ann") as ann:
+            ann.create("queue:jobs")
+            sent = [int(ann.send("queue:jobs", n)) for n in range(20)]
+            node.kill()
+        (slate,) = left_slates(log)
+        # What was set apart for such a day is used up already.
+        (log / "reserve").unlink()
+        fill(memory.at / "filler")
+        node.start()
+        assert slate in left_slates(log)
+        (memory.at / "filler").unlink()
+        until(lambda: slate not in left_slates(log), "what was on the slate is in the log")
+        node.stop()
+        table = rows(memory.at / "events")
+        check_serials(table)
+        assert [row["message"] for row in of(table, "stored")] == sent
 
 
 def test_a_share_below_one_samples_messages_and_keeps_all_of_queues(tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ class Mount:
         raise NotImplementedError
 
     def unmount(self) -> None:
-        """Take it away."""
+        """Take it away; what a process that is about to end still has open there goes with it."""
         if self.at.is_mount():
-            _run("umount", str(self.at))
+            _run("umount", "--lazy", str(self.at))
 
 
 class Disk(Mount):

@@ -152,6 +152,9 @@ class CountingRecorder:
     ) -> None:
         pass
 
+    def caught_up(self) -> None:
+        pass
+
     def asked(
         self,
         app: str,

@@ -10,17 +10,18 @@ What finds no room is counted, and told as missed: nobody takes what is there fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import structlog
 
 from chappe.errors import Overload, RequestError
-from chappe.events.record import APP, AT, REASON, Marks, N, Run, Telling, encode_chunk
+from chappe.events.opening import Said, Word, encode_opening
+from chappe.events.record import APP, AT, REASON, Life, N, Run, encode_chunk
 from chappe.events.run import Row, runs_of_rows
 from chappe.events.schema import VERSION
 from chappe.events.slate import Slate
-from chappe.events.tail import Tail, tellings
+from chappe.events.tail import Tail
 
 log = structlog.get_logger()
 
@@ -81,14 +82,13 @@ class EventLog:
         self._alive_at = 0
         self._handle: Any = None
         # Up to where the journals of queues are told of now, by broker, and in which epoch they are
-        # written; asked between the turns in which that is done. What was said of both last, and
-        # what was told of them since, by this life and by the one before it.
+        # written; asked between the turns in which that is done. And what the log has of that.
         self._positions: Callable[[], dict[str, int]] = dict
         self._epochs: Callable[[], dict[str, int]] = dict
-        self._marks: Marks | None = None
-        self._marked_in: dict[str, int] = {}
-        self._since: list[Run] = []
-        self._before: set[Telling] = set()
+        self._said = Said()
+        self._earlier: Callable[[], Sequence[Life]] = tuple
+        # When the log was last told that it has all before; at first, when this life began.
+        self._whole_at = self.boot
         # Where what must be exact is put at once; None: nowhere.
         self.slate: Slate | None = None
         # All that were written down, and all that were not; and those that found no room on the
@@ -108,29 +108,45 @@ class EventLog:
             self._handle.cancel()
             self._handle = None
             self.add(("node_stopped", 1, {AT: self._wall_us()}, {}))
-            self._write(mark=True)
+            self._write(word=self._word(self._wall_us()))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the log has all that was told, or says how much of it is missing."""
+        return not self._runs and not self._missed
 
     def resume(
         self,
         tail: Tail,
         positions: Callable[[], dict[str, int]],
         epochs: Callable[[], dict[str, int]] = dict,
+        earlier: Callable[[], Sequence[Life]] = tuple,
+        newest: int = 0,
     ) -> None:
-        """Go on where the life before ended; `positions` says up to where the journals of queues
-        are told of, and `epochs` in which they are written. Until this life says more, what the one
-        before said holds."""
-        self._marks, self._before = tail.marks, tail.heard
-        self._marked_in = tail.epochs
-        self._positions, self._epochs = positions, epochs
+        """Go on behind `newest`, the last life before; `positions` says up to where the journals of
+        queues are told of, `epochs` in which they are written, `earlier` of which lives before
+        something is still to be told."""
+        self._said.resume(tail)
+        self._positions, self._epochs, self._earlier = positions, epochs, earlier
+        # A clock that was set back makes nobody older than those before.
+        self.boot = self._whole_at = max(self.boot, newest + 1)
+
+    def caught_up(self) -> None:
+        """Say so when all is told of a broker that a life before had no time for. Once the node
+        takes traffic, each sign of life does."""
+        word = self._said.further(self._word(self._wall_us()), self._life())
+        if word is not None and self._handle is None:
+            self._write(word=word)
 
     def opening(self) -> list[bytes]:
-        """What a segment of the log begins with, so that its last one says all that a start asks
-        for."""
-        if self._marks is None:
-            return []
-        told = [*self._before, *tellings(self._since)]
-        head = (VERSION, self._node, self.boot, self._serial)
-        return [encode_chunk((*head, [], self._marks, told, self._marked_in))]
+        """What a segment of the log begins with."""
+        return [encode_opening(self._node, self._life(), self._said.word(self._earlier()))]
+
+    def _life(self) -> Life:
+        return Life(self.boot, self._serial, self._whole_at)
+
+    def _word(self, now: int) -> Word:
+        return Word((now, self._positions()), epochs=self._epochs())
 
     def add(self, run: Run) -> None:
         """Tell of events of one kind."""
@@ -185,9 +201,9 @@ class EventLog:
         if idle and 0 <= now - self._alive_at < ALIVE_S * 1_000_000:
             return
         self._alive_at = now
-        self._write(idle=idle, alive=True, mark=True)
+        self._write(idle=idle, alive=True, word=self._word(now))
 
-    def _write(self, *, idle: bool = False, alive: bool = False, mark: bool = False) -> None:
+    def _write(self, *, idle: bool = False, alive: bool = False, word: Word | None = None) -> None:
         now = self._wall_us()
         for (app, error), count in self._refusals.items():
             shared = {AT: now, APP: app, REASON: str(error), N: count}
@@ -207,13 +223,7 @@ class EventLog:
         if alive:
             self._runs.append(("node_alive", 1, {AT: now}, {}))
         runs, self._runs, self._count = self._runs, [], 0
-        if mark:
-            self._marks, self._marked_in = (now, self._positions()), self._epochs()
-            self._since, self._before = [], set()
-        else:
-            self._since += runs
-        word = (self._marks, (), self._marked_in) if mark else ()
-        record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs, *word))
+        record = encode_chunk((VERSION, self._node, self.boot, self._serial, runs, *(word or ())))
         arrived: Callable[[], None] | None = None
 
         def done(error: RequestError | None) -> None:
@@ -230,6 +240,12 @@ class EventLog:
         except Overload as error:
             self._miss(events, error)
             return
+        # Only now: a segment that this begins, begins with what was said before.
+        if word is None:
+            self._said.add(runs)
+        else:
+            self._said.mark(word)
+            self._whole_at = now
         if self.slate is not None:
             arrived = self.slate.turn()
         self._missed -= missed

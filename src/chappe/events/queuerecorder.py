@@ -122,5 +122,8 @@ class QueueRecorder(CountingRecorder):
             shared |= {GROUP: group, ATTEMPT: attempts or None}
         self._keep(retold_run(kind, message, shared))
 
+    def caught_up(self) -> None:
+        self.log.caught_up()
+
     def _queue_event(self, kind: str, app: str, queue: str, told: dict[int, Any]) -> None:
         self._keep((kind, 1, queue_event(self._wall_us(), app, queue, told), NONE))

@@ -1,8 +1,11 @@
 """Records: what of the events is written to the log, many events at once.
 
-    chunk:  [version, node, boot, serial, [run, run, ..],
-             [time, {broker: position}], [told, told, ..], {broker: epoch}]
-    run:    [kind, count, {column: value for all}, {column: values, one for each}]
+    chunk:    [version, node, boot, serial, [run, run, ..],
+               marks, [telling, ..], [life, ..], {broker: epoch}]
+    run:      [kind, count, {column: value for all}, {column: values, one for each}]
+    marks:    [time, {broker: position}]
+    telling:  [kind, message, group]
+    life:     [boot, serial, time, home]
 
 A run is one or more events of one kind that happened together, such as a run of messages to one
 receiver: what is equal for all of them is said once. Columns are known by their place in the
@@ -12,7 +15,9 @@ Ids of messages that were given one after another are not told one by one: FOLLO
 of them, by the first.
 
 With each sign of life a chunk says up to where the journals of queues were told of, when that was,
-and by broker in which epoch its journal was written; others say nothing of it.
+and by broker in which epoch its journal was written; others say nothing of it. What was told since,
+and what is known of lives, a segment begins with (opening.py), and few others say. What is missing
+at the end of a chunk is empty.
 """
 
 from __future__ import annotations
@@ -51,6 +56,18 @@ Telling = tuple[str, int, str]
 Run = tuple[str, int, dict[int, Any], dict[int, Sequence[Any]]]
 
 
+class Life(msgspec.Struct, array_like=True, gc=False):
+    """What the log knows of a life of its node."""
+
+    boot: int
+    # The number of its next event: the log has all before.
+    serial: int
+    # When it last said that all before is written down; when it began, if it never did.
+    alive_at: int
+    # Whether the log has all that it will ever get of this life's slate.
+    home: bool = False
+
+
 class Chunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Events of one life of a node, in the order in which they were told."""
 
@@ -60,8 +77,9 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     serial: int
     runs: list[Run]
     marks: Marks | None = None
-    # With marks: what was told since of the journals that they are of. Only a segment begins so.
+    # With marks: what was told since of the journals that they are of.
     told: list[Telling] = []
+    lives: list[Life] = []
     # With marks: by broker, the epoch in which its journal was written then.
     epochs: dict[str, int] = {}
 

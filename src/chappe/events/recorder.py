@@ -187,6 +187,10 @@ class Recorder(Protocol):
         no time to tell it."""
         ...
 
+    def caught_up(self) -> None:
+        """All such things of a broker are told."""
+        ...
+
     def asked(
         self,
         app: str,

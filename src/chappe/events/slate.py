@@ -9,7 +9,7 @@ process is killed. Not so when the power fails.
     record:  u32 length | u32 crc | chunk       what the other has is on its way to the log
 
 Each record is a chunk (record.py) of one run, with the serial of the chunk that the log is to get.
-So it is known which of them the log has; the others are numbered as if it had had them.
+So it is known which of them the log has; the others are numbered as if it had had them (lives.py).
 
 A half that is full ends with a record that says how many found no room: should the process be
 killed before the log has them, that they are missing is told.
@@ -18,13 +18,12 @@ killed before the log has them, that they are missing is told.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from struct import Struct
 from zlib import crc32
 
-import msgspec
-
-from chappe.events.record import Chunk, count_events, decode_chunks, encode_chunk
+from chappe.events.record import Chunk, decode_chunks
 
 # What an interval brings fits, at more than a thousand a second; see CHUNK_RUNS for those above.
 BYTES = 2 * 1024 * 1024
@@ -93,38 +92,13 @@ def _nothing() -> None:
     """What stays needs no word."""
 
 
-class Told:
-    """Up to which number a log has the events of each life of its node."""
-
-    def __init__(self) -> None:
-        self._next: dict[int, int] = {}
-
-    def take(self, array: bytes | memoryview) -> None:
-        """Take a batch of the log; what cannot be read says nothing."""
-        try:
-            chunks = decode_chunks(array)
-        except msgspec.MsgspecError:
-            return
-        for chunk in chunks:
-            end = chunk.serial + count_events(chunk)
-            self._next[chunk.boot] = max(end, self._next.get(chunk.boot, 1))
-
-    def left(self, memory: bytes) -> Iterator[bytes]:
-        """What a slate has and the log has not, as chunks for the log."""
-        half = len(memory) // 2
-        records = [*_read(memory[:half]), *_read(memory[half:])]
-        missing = [one for one in records if one.serial >= self._next.get(one.boot, 1)]
-        for chunk in sorted(missing, key=_order):
-            serial = self._next.get(chunk.boot, 1)
-            self._next[chunk.boot] = serial + count_events(chunk)
-            yield encode_chunk(msgspec.structs.replace(chunk, serial=serial))
+def read_slate(memory: bytes) -> list[Chunk]:
+    """All that is there, in the order in which it was told."""
+    half = len(memory) // 2
+    return sorted([*_read(memory[:half]), *_read(memory[half:])], key=attrgetter("serial"))
 
 
-def _order(chunk: Chunk) -> tuple[int, int]:
-    return chunk.boot, chunk.serial
-
-
-def _read(half: bytes) -> Iterable[Chunk]:
+def _read(half: bytes) -> Iterator[Chunk]:
     at = 0
     while at + _HEAD.size <= len(half):
         length, crc = _HEAD.unpack_from(half, at)

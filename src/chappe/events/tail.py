@@ -20,7 +20,7 @@ from chappe.events.record import (
     decode_chunks,
 )
 
-_KINDS = frozenset({"stored", "acked", "died", "cancelled", "replayed", "purged"})
+KINDS = frozenset({"stored", "acked", "died", "cancelled", "replayed", "purged"})
 # A life says so a few times a second. What lies further behind its last word was not to be told: a
 # node that is alone and does not record writes on in the same epoch.
 _LATE_MS = 60_000
@@ -62,7 +62,7 @@ class Tail:
 def tellings(runs: Iterable[Run]) -> Iterator[Telling]:
     """What these tell of journals of queues."""
     for kind, count, shared, each in runs:
-        if kind not in _KINDS:
+        if kind not in KINDS:
             continue
         group = shared.get(GROUP, "")
         if FOLLOWING in shared:

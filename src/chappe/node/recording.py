@@ -5,17 +5,16 @@
                                        tables by the hour <-- the process that copies
 
 What a node that was killed left behind, its next life goes on with: what is whole of it is copied,
-and with it what was on its slate only (slates.py).
+and with it what was on its slate only (slates.py), as soon as the log has room for that.
 At the end of a node all of it is, unless that takes too long; `chappe events seal` does the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -25,8 +24,8 @@ from chappe.errors import ConfigError, Overload, RequestError
 from chappe.events.counting import CountingRecorder
 from chappe.events.eventlog import EventLog
 from chappe.events.eventrecorder import EventRecorder
+from chappe.events.lives import Lives
 from chappe.events.tail import Tail
-from chappe.log.batch import Batch
 from chappe.log.disk import ThreadDisk
 from chappe.log.fs import OsFs
 from chappe.log.journal import Journal
@@ -34,7 +33,15 @@ from chappe.log.options import MIB, JournalOptions
 from chappe.log.parquet.retention import Retention
 from chappe.node.copying import Copying
 from chappe.node.options import EVENT_LOGS, EVENTS, EventsOptions
-from chappe.node.slates import lacking, left_slates, open_slate, remove, remove_slate
+from chappe.node.slates import (
+    Homecoming,
+    Leftover,
+    left_slates,
+    leftovers,
+    open_slate,
+    remove,
+    remove_slate,
+)
 
 log = structlog.get_logger()
 
@@ -78,6 +85,7 @@ class Recording:
         self._since = 0.0
         self._busy = False
         self._events: EventLog | None = None
+        self._homecoming: Homecoming | None = None
         # What the life before said last.
         self.tail = Tail()
         self.recorder = CountingRecorder()
@@ -114,7 +122,7 @@ class Recording:
         )
         try:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            left = await asyncio.to_thread(_recover, journal, self.tail)
+            lives, left = await asyncio.to_thread(_recover, journal, self.tail)
         except OSError as error:
             raise ConfigError(f"events.folder: {error}") from None
         # Each life of a node begins a segment: the one before is whole then.
@@ -124,11 +132,11 @@ class Recording:
         copying.take_events(self._name, journal, self._folder, kept)
         journal.trim(_ALL)
         self._journal, self._copying = journal, copying
-        # Until this life says more, what the one before said holds.
-        events.resume(self.tail, positions, epochs)
+        homecoming = self._homecoming = Homecoming(lives, left, journal.append)
+        newest = max([lives.newest, *(one.left.life.boot for one in left)])
+        events.resume(self.tail, positions, epochs, homecoming.unfinished, newest)
         self._begin_slate(events, folder)
-        if left.records:
-            journal.append(left.records, left.written)
+        homecoming.go_on()
 
     def _begin_slate(self, events: EventLog, folder: Path) -> None:
         try:
@@ -156,6 +164,8 @@ class Recording:
             self._since, busy = now, not idle
         self._busy = busy
         self._journal.append([record], done)
+        if self._homecoming is not None:
+            self._homecoming.go_on()
 
     async def stop(self) -> None:
         """Write down what was told, and have it copied."""
@@ -165,7 +175,7 @@ class Recording:
             await self._journal.close()
             if not await self._copying.finish_events(_FINISH_S):
                 log.warning("events.left", folder=self._journal.folder, hint="chappe events seal")
-            if self._events is not None and not self._journal.broken:
+            if self._events is not None and self._events.whole and not self._journal.broken:
                 remove_slate(Path(self._journal.folder), self._events.boot)
             self._journal = None
         for disk in self._disks:
@@ -192,30 +202,16 @@ _ALL = 2**63
 _ONE = b"\x91"
 
 
-class _Left(NamedTuple):
-    """What lives before had on their slates, and their log has not."""
-
-    slates: list[Path]
-    records: list[bytes]
-
-    def written(self, error: RequestError | None) -> None:
-        """The log has it, or has not."""
-        if error is None:
-            remove(self.slates)
-
-
-def _followed(batches: Iterable[Batch], tail: Tail) -> Iterator[Batch]:
-    for batch in batches:
-        tail.take(batch.array)
-        yield batch
-
-
-def _recover(journal: Journal, tail: Tail) -> _Left:
+def _recover(journal: Journal, tail: Tail) -> tuple[Lives, list[Leftover]]:
     """What is there is not folded into anything: only its end has to be found, and what lacks."""
+    lives = Lives()
+    for batch in journal.recover():
+        tail.take(batch.array)
+        lives.take(batch.array)
     slates = left_slates(Path(journal.folder))
-    left = _Left(slates, lacking(slates, _followed(journal.recover(), tail)))
-    for record in left.records:
-        tail.take(_ONE + record)
-    if not left.records:
-        remove(slates)
-    return left
+    left = leftovers(slates, lives)
+    remove(set(slates).difference(one.slate for one in left))
+    for one in left:
+        for record in one.left.records:
+            tail.take(_ONE + record)
+    return lives, left

@@ -3,26 +3,30 @@
 A node does so itself, at its end or in its next life. One that is killed and never comes back does
 not: then somebody else has to, and says that it is gone. A node that comes back meanwhile is told
 that its log is in use, and does not start: so who seals time and again does that to few.
+
+A segment that is copied stays as it is, and so does the table that it became: somebody may have
+taken that. What is added to a log begins a segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from chappe.errors import ConfigError, StorageError
-from chappe.events.ending import Ending
-from chappe.log.batch import Batch, encode_batch
+from chappe.events.lives import Lives
+from chappe.events.opening import Word, encode_opening
+from chappe.events.tail import Tail
+from chappe.log.batch import encode_batch
 from chappe.log.fs import OsFs
 from chappe.log.parquet.order import EVENTS, Order
 from chappe.log.recovery import Recovery
 from chappe.log.segment import Damage, Segment, Segments
 from chappe.log.writer import LOCK
 from chappe.node.options import EVENT_LOGS
-from chappe.node.slates import lacking, left_slates, remove
+from chappe.node.slates import left_slates, leftovers, remove
 
 # Makes an array of one record.
 _ONE = b"\x91"
@@ -124,17 +128,15 @@ def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
 
     segments = Segments(str(log))
     damages: list[Damage] = []
-    slates = left_slates(log)
     recovery = Recovery(fs, segments, damages.append)
-    ending = Ending()
-    records = lacking(slates, _followed(recovery.batches(), ending))
-    for record in records:
-        ending.take(_ONE + record)
-    word = ending.word(log.name)
-    if word is not None:
-        records.append(word)
-    if records:
-        _append(fs, segments, recovery.base, records)
+    lives, tail = Lives(), Tail()
+    for batch in recovery.batches():
+        lives.take(batch.array)
+        tail.take(batch.array)
+    slates = left_slates(log)
+    added = _added(log.name, slates, lives, tail)
+    if added:
+        _begin_segment(fs, segments, recovery.base, added)
     remove(slates)
     copier = event_copier(folder)
     for segment in segments.all:
@@ -153,25 +155,43 @@ def _copy(fs: OsFs, log: Path, folder: Path, sealed: Sealed) -> None:
             fs.remove(path)
 
 
-def _followed(batches: Iterable[Batch], ending: Ending) -> Iterator[Batch]:
-    for batch in batches:
-        ending.take(batch.array)
-        yield batch
+def _added(node: str, slates: list[Path], lives: Lives, tail: Tail) -> list[list[bytes]]:
+    """What the node had no time to write, batch by batch: what a start asks for, what is on slates
+    only, and that it is gone."""
+    newest = lives.of(lives.newest)
+    said = Word(tail.marks, tail.heard, epochs=tail.epochs)
+    opening = encode_opening(node, newest, said) if newest.boot else b""
+    added = [one.left.records for one in leftovers(slates, lives)]
+    for records in added:
+        for record in records:
+            lives.take(_ONE + record)
+    word = lives.word(node)
+    if word is not None:
+        added.append([word])
+    return [[opening], *added] if added and opening else added
 
 
-def _append(fs: OsFs, segments: Segments, base: int, records: list[bytes]) -> None:
-    """Write to the end of a log what its node had no time to."""
-    first = not segments.all
-    if first:
-        segments.all.append(Segment(base, base))
-    last = segments.all[-1]
-    batch = encode_batch(
-        records, lsn=last.end, epoch=0, ts_ms=last.ts_ms, count=len(records), first=first
-    )
-    file = fs.open_append(segments.path(last.base))
-    try:
-        file.append(batch)
-        file.sync()
-    finally:
-        file.close()
-    last.end += len(batch)
+def _begin_segment(fs: OsFs, segments: Segments, base: int, added: list[list[bytes]]) -> None:
+    """Begin a segment at the end of a log: all of it is there, or nothing."""
+    ts_ms = 0
+    if segments.all:
+        last = segments.all[-1]
+        base, ts_ms = last.end, last.ts_ms
+        # It may be in the machine's memory only, and what follows it must not be alone.
+        file = fs.open_append(segments.path(last.base))
+        try:
+            file.sync()
+        finally:
+            file.close()
+    data = b""
+    for records in added:
+        data += encode_batch(
+            records,
+            lsn=base + len(data),
+            epoch=0,
+            ts_ms=ts_ms,
+            count=len(records),
+            first=not data,
+        )
+    fs.write(segments.path(base), data)
+    segments.all.append(Segment(base, base + len(data), ts_ms))

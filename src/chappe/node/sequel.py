@@ -75,3 +75,4 @@ class Sequel:
             log.info("queues.retold", events=len(found))
         for queue in queues.queues.values():
             queues.tell_on(queue)
+        self._recorder.caught_up()
