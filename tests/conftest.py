@@ -21,6 +21,9 @@ from tests.servers import (
 
 __all__ = ["dns_server", "redis_cluster", "redis_server", "redis_trio", "zookeeper_server"]
 
+# Before anybody imports them: what they assert is shown as what a test asserts.
+pytest.register_assert_rewrite("tests.faults.stories", "tests.faults.load")
+
 # Whoever runs tests in the background may have them ignore Ctrl-C, and what they start with them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

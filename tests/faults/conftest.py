@@ -13,9 +13,6 @@ import chappe.blocking
 from .appserver import AppServer
 from .process import Api, NodeProcess
 
-# Before anybody imports them: what they assert is shown as what a test asserts.
-pytest.register_assert_rewrite("tests.faults.stories", "tests.faults.load")
-
 StartNode = Callable[..., NodeProcess]
 
 
