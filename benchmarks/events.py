@@ -46,8 +46,9 @@ _SECTIONS = {
     "all": "enabled = true\nshare = 1.0",
 }
 _RECORDED = ("1 in 100", "all")
-# Nothing is copied meanwhile: that is another process's work, and measured by itself.
-_LATER = "\nseal_s = 3600\nsegment_bytes = 268435456\n"
+# Nothing is copied meanwhile: that is another process's work, and measured by itself. Nobody is
+# asked for a sign of life: a node that is stopped, or counted, is late for it.
+_LATER = "\nseal_s = 3600\nsegment_bytes = 268435456\n[hub]\nheartbeat_s = 3600.0\n"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class EventCost:
         return len(WORKS) * self._repetitions(bench) + counted + 2
 
     def measure(self, bench: Bench) -> list[Table]:
+        counts = self._count(bench) if can_count() else {}
         costs: dict[Work, dict[str, list[Cost]]] = {
             work: {what: [] for what in _SECTIONS} for work in WORKS
         }
@@ -107,7 +109,6 @@ class EventCost:
                         server.process.wait()
                     bench.advance("copying events")
                     copying = _measure_copying(folder)
-        counts = self._count(bench) if can_count() else {}
         tables = [_tabulate(work, each, counts.get(work, {})) for work, each in costs.items()]
         return [*tables, rest, copying]
 

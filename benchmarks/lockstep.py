@@ -99,10 +99,6 @@ class _Line:
             return _packed([one] * count if count > 1 else one)
         return _json({"op": op, "to": to, "data": _PAYLOAD}) * count
 
-    def stay(self) -> None:
-        """Show that somebody is there: a node that was stopped asked nobody."""
-        self.socket.sendall(_packed([3]) if self._packed else b"\x8a\x80" + _MASK)
-
     def receive(self, count: int) -> None:
         """Read until so many messages were delivered; raises ServerError."""
         while count > 0:
@@ -143,8 +139,6 @@ class Crew:
 
     def turn(self, rounds: int) -> int:
         """Let the node do its work so often; the CPU nanoseconds it took."""
-        for line in self._receivers:
-            line.stay()
         # What it does by the clock, and did not while it was stopped, it does now.
         self._round()
         os.kill(self._pid, signal.SIGCONT)
