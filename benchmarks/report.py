@@ -40,6 +40,9 @@ _NOTES = """\
   the disk: `fdatasync` may take 0.2 ms or 5. JetStream syncs each message on its own, the others
   sync what came together. A message that is done is forgotten by Chappe, RabbitMQ and JetStream (a
   work queue); Redis keeps it in its stream.
+- Recording: promises are judged by instructions, which are the same whoever else uses the machine,
+  and say nothing of caches; by the clock, beside what a process differs from itself ("nothing"), it
+  may look cheaper or dearer by several per cent.
 - One Chappe worker is one Python process on one core. NATS uses all cores: its CPU time is the sum.
 """
 
