@@ -51,7 +51,7 @@ class Traffic:
         async def client(name: str, *urls: str) -> Client:
             return await stack.enter_async_context(connect(urls or self._urls, as_=f"user:{name}"))
 
-        # Each queue lives on the node that it is made on: orders on the first, mails on the last.
+        # Asked on two nodes: where each queue lives, its name decides.
         makers = [await client(f"maker-{n}", self._urls[n]) for n in (0, -1)]
         for maker, queue in zip(makers, QUEUES, strict=True):
             await maker.create(queue, attempts_max=3, retry_s=0.05)

@@ -11,7 +11,8 @@ from tests.cli.pipeline_tables import BORN, hop, path, put, snowflake
 from tests.cli.process import run_here
 
 NEWS, JOB, LONE = snowflake(0, 1), snowflake(0, 2), snowflake(0, 3)
-REQUEST = f"n1.{snowflake(0, 4)}"
+SENT_ON = snowflake(0, 6)
+REQUEST, CARRIED = f"n1.{snowflake(0, 4)}", f"n1.{snowflake(0, 5)}"
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,25 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
             hop("answered", "one", 4000, came=BORN, reason="unreachable"),
             label=REQUEST,
             target="service:billing",
+        ),
+        path(
+            None,
+            "request",
+            # A turn of the other node's loop may have begun before it was handed the request.
+            hop("asked", "two", -10, came_from="one"),
+            hop("asked", "one", 0, went_to=["two"]),
+            hop("answered", "two", 3000, came_from="one"),
+            hop("answered", "one", 4000),
+            label=CARRIED,
+            target="service:billing",
+        ),
+        path(
+            SENT_ON,
+            "queue",
+            hop("sent", "two", 100, went_to=["one"], n=0),
+            hop("stored", "one", 2000, came_from="two"),
+            hop("acked", "one", 3000, group_name="workers", attempt=1),
+            target="queue:jobs",
         ),
         path(None, "other", hop("dropped", "one", 1), label="m0a0000165f2c3d4"),
     )
@@ -118,6 +138,24 @@ def test_a_request_is_found_by_its_label(tables: Path) -> None:
     assert lines(tables, REQUEST)[2:] == [
         "└──        +0 us  one  asked",
         "    └──     +4.00 ms  one  answered  took 4.00 ms  (unreachable)",
+    ]
+
+
+def test_a_request_between_nodes_is_below_whoever_handed_it_on(tables: Path) -> None:
+    assert lines(tables, CARRIED)[2:] == [
+        "└──        +0 us  one  asked  on to two",
+        "    ├──       -10 us  two  asked",
+        "    │   └──     +3.00 ms  two  answered",
+        "    └──     +4.00 ms  one  answered",
+    ]
+
+
+def test_a_queue_s_message_is_below_the_node_that_handed_it_on(tables: Path) -> None:
+    assert lines(tables, SENT_ON)[2:] == [
+        "├──      +100 us  two  sent  on to one",
+        "│   └──     +2.00 ms  one  stored",
+        "└── group workers",
+        "    └──     +3.00 ms  one  acked  attempt 1",
     ]
 
 

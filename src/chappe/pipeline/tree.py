@@ -21,6 +21,8 @@ _COLOURS: Final = {
     "returned": "yellow",
     **dict.fromkeys(DROPPING, "bold red"),
 }
+# With these a node tells which others it handed a message to.
+_HANDING: Final = (*PASSING, "asked")
 _VERDICTS: Final = {"lost": "bold red", "duplicated": "yellow", "late": "yellow", "unknown": "red"}
 
 
@@ -28,10 +30,12 @@ def tree_of(path: dict[str, Any], verdicts: list[dict[str, Any]]) -> Tree:
     """The tree of one message."""
     tree = Tree(_head(path), guide_style="dim")
     hops: list[Hop] = path["hops"] or []
+    telling = {hop["node"] for hop in hops}
     if path["family"] == "queue":
-        _add_queued(tree, hops, path["born"])
+        _add_travelled(tree, [hop for hop in hops if _group(hop) is None], path["born"], telling)
+        _add_groups(tree, [hop for hop in hops if _group(hop) is not None], path["born"])
     else:
-        _add_travelled(tree, hops, path["born"])
+        _add_travelled(tree, hops, path["born"], telling)
     for verdict in verdicts:
         tree.add(verdict_line(verdict))
     if path["open"]:
@@ -52,21 +56,24 @@ def _head(path: dict[str, Any]) -> Text:
     return head
 
 
-def _add_queued(tree: Tree, hops: list[Hop], born: int | None) -> None:
-    """What happened in the queue, then to each group by itself."""
+def _group(hop: Hop) -> str | None:
+    name: str | None = hop["group_name"]
+    return name
+
+
+def _add_groups(tree: Tree, hops: list[Hop], born: int | None) -> None:
+    """What happened to each group of a queue by itself."""
     groups: dict[str, Tree] = {}
     for hop in hops:
         name = hop["group_name"]
-        if name is None:
-            tree.add(_line(hop, born))
-            continue
         if name not in groups:
             groups[name] = tree.add(Text(f"group {_plain(name) or '(none)'}", "bold"))
         groups[name].add(_line(hop, born))
 
 
-def _add_travelled(tree: Tree, hops: list[Hop], born: int | None) -> None:
-    """Each hop below the one that handed the message to its node.
+def _add_travelled(tree: Tree, hops: list[Hop], born: int | None, telling: set[str]) -> None:
+    """Each hop below the one that handed the message to its node; below it, those nodes that it was
+    handed to and that are not among those that tell anything.
 
     Whatever does not follow from another begins at the top, so that every hop is shown once, also
     where a word of a node is missing or two nodes say that each had it from the other.
@@ -83,7 +90,7 @@ def _add_travelled(tree: Tree, hops: list[Hop], born: int | None) -> None:
         for child in children.get(index, ()):
             if child not in shown:
                 add(branch, child)
-        for node in _silent(hops, hop):
+        for node in [one for one in hop["went_to"] or () if one not in telling]:
             branch.add(Text(f"{node}  tells nothing of it", "bold red"))
 
     for index in [*children.get(None, ()), *range(len(hops))]:
@@ -93,23 +100,19 @@ def _add_travelled(tree: Tree, hops: list[Hop], born: int | None) -> None:
 
 def _parent(hops: list[Hop], index: int) -> int | None:
     hop = hops[index]
+    if hop["kind"] == "answered":
+        asked = [n for n, before in enumerate(hops) if before["kind"] == "asked"]
+        here = [n for n in asked if hops[n]["node"] == hop["node"]]
+        return next(iter(here or asked), None)
     for other, before in enumerate(hops):
-        if other == index or before["kind"] not in PASSING:
+        if other == index or before["kind"] not in _HANDING:
             continue
         if hop["came_from"] == before["node"] and hop["node"] in (before["went_to"] or ()):
             return other
         stays = hop["kind"] in STAYING and hop["came_from"] is None
         if stays and hop["node"] == before["node"]:
             return other
-    if hop["kind"] == "answered":
-        return next((n for n, h in enumerate(hops) if h["kind"] == "asked"), None)
     return None
-
-
-def _silent(hops: list[Hop], hop: Hop) -> list[str]:
-    """The nodes that were handed the message and say nothing of it."""
-    telling = {other["node"] for other in hops}
-    return [node for node in hop["went_to"] or () if node not in telling]
 
 
 def _line(hop: Hop, born: int | None) -> Text:

@@ -74,7 +74,7 @@ def expire(
 def _before(option: str, days: float) -> int:
     """The time that was so many days ago."""
     if not 0 < days <= _DAYS_MAX:
-        raise ConfigError(f"{option}: {days:g} is not between 0 and {_DAYS_MAX}")
+        raise ConfigError(f"{option}: {days:g} is not above 0 and at most {_DAYS_MAX:,}")
     return max(0, time.time_ns() // 1000 - int(days * _DAY_US))
 
 

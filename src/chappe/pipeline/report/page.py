@@ -184,16 +184,16 @@ def _tiles(shown: _Shown) -> Iterator[tuple[str, str, str]]:
     yield f"{_sum(everything, 'scaled'):,.0f}", "messages", ""
     # Never rounded up: 100 % is all of them.
     told = "none" if share is None else f"{floor(share * 1000) / 1000:g} %"
-    yield told, "arrived in time", _looks(share)
+    yield told, "arrived in time, queues apart", _looks(share)
     delivery_of = sketches(shown.times, ["hop"]).get(("delivery",), NOTHING)
-    for words, at in (("median delivery", 0.5), ("99 of 100 within", 0.99)):
+    for words, at in (("median to users and topics", 0.5), ("99 of 100 within", 0.99)):
         yield told_ms(delivery_of.percentile_ms(at)), words, ""
     for verdict, count in shown.audit.counts.items():
         yield f"{count:,}", verdict, "bad" if count and verdict == "lost" else "doubt" * bool(count)
     dead = _sum(shown.tables["queues"], "died")
     yield f"{dead:,.0f}", "dead letters", "doubt" * bool(dead)
     peak = _peak(shown.tables["sessions"], shown.span)
-    yield f"{peak:,.0f}", "sessions at most", ""
+    yield f"{peak:,.0f}", "sessions at the end of a minute, at most", ""
     if aside := _sum(shown.problems, "rows"):
         yield f"{aside:,.0f}", "rows made no sense", "doubt"
 
