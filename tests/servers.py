@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,16 +28,19 @@ ZOOKEEPER_JAR = "/usr/share/java/zookeeper.jar"
 _FIRST_PORT, _LAST_PORT, _BLOCK = 10_000, 32_000, 800
 _given: deque[int] = deque(maxlen=_BLOCK // 2)
 _claims: list[socket.socket] = []
+_choosing = threading.Lock()
 
 
 def free_port() -> int:
     """A port that nothing uses now, and that no connection is given while its server is dead."""
-    ports = _ports()
-    for _ in range(1_000):
-        port = SystemRandom().choice(ports)
-        if port not in _given and _free(port):
-            _given.append(port)
-            return port
+    # Nodes are started by threads, together: no two of them may look at one port at a time.
+    with _choosing:
+        ports = _ports()
+        for _ in range(1_000):
+            port = SystemRandom().choice(ports)
+            if port not in _given and _free(port):
+                _given.append(port)
+                return port
     raise AssertionError("all ports are in use")
 
 
