@@ -16,8 +16,6 @@ JAVA := openjdk-17-jre-headless
 PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount $(JAVA)
 BENCH_PACKAGES := mosquitto rabbitmq-server valgrind
 RESULTS := benchmarks/RESULTS.md
-# Tests wait for each other's processes a quarter of the time: one worker more than there are cores.
-WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores + 1 : 4)))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types layers demo bench proof lock packages java clean
@@ -41,7 +39,7 @@ run: $(STAMP) ## Start a hub for development on this machine, with embedded part
 test: check ## Run every check and every test
 
 check: setup packages lint types layers ## What CI runs: format, lint, types, layers, tests
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff format --check .
