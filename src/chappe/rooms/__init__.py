@@ -1,0 +1,1 @@
+"""Rooms that scale by partitions and replicas: proxy, broker, router, gateway."""
