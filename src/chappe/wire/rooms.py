@@ -78,7 +78,7 @@ class RoomOp(msgspec.Struct, gc=False, array_like=True):
 
 
 class Submit(RoomOp, tag=1):
-    """A message to a room, from a publisher to a proxy; a reliable one comes by others too (R13)."""
+    """A message to a room, from a publisher to a proxy; a reliable one comes by several (R13)."""
 
     app: str
     number: int
