@@ -39,6 +39,8 @@ class Role(Protocol):
     """One role of a process."""
 
     kind: RoleKind
+    # Which the registry gave it, 0 before; a gateway's is its epoch.
+    id: int
     # When it wants to be told the time next, by the monotonic clock.
     due: float
 

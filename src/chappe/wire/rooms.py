@@ -180,6 +180,8 @@ class Pulsed(RoomOp, tag=11):
     with room % number == partition % number.
     """
 
+    sender: RoleKind
+    sender_id: int
     role: RoleKind
     id: int
     beat: int
