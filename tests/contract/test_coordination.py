@@ -265,6 +265,50 @@ def test_seats_have_numbers_that_nobody_had_before(run: Run):
     run(story)
 
 
+def test_what_a_seat_says_changes_for_all_who_watch_it(run: Run):
+    async def story(ground: Ground) -> None:
+        first, second = ground.coordination("n1"), ground.coordination("n2")
+        rows = second.watch_seats("/row")
+        seat = await first.sit("/row", b"init")
+        other = await first.sit("/row", b"other")
+        before = {seat.number: b"init", other.number: b"other"}
+        await seen(rows, lambda row: row == before)
+        for value in (b"running", b"", b"1 2:3 \x00\xff", b"running"):
+            await seat.tell(value)
+            told = before | {seat.number: value}
+            row = await seen(rows, lambda row, told=told: row == told)
+            assert list(row) == sorted(row)
+        await seat.release()
+        await seen(rows, lambda row: row == {other.number: b"other"})
+
+    run(story)
+
+
+def test_the_last_that_is_told_of_a_seat_stands(run: Run):
+    async def story(ground: Ground) -> None:
+        first, second = ground.coordination("n1"), ground.coordination("n2")
+        seat = await first.sit("/row", b"")
+        await asyncio.gather(*(seat.tell(b"%d" % number) for number in range(20)))
+        await seen(second.watch_seats("/row"), lambda row: row == {seat.number: b"19"})
+
+    run(story)
+
+
+def test_a_lost_seat_says_nothing_any_more(run: Run):
+    async def story(ground: Ground) -> None:
+        first, second = ground.coordination("n1"), ground.coordination("n2")
+        seat = await first.sit("/row", b"init")
+        await seat.release()
+        again = await first.sit("/row", b"init")
+        with pytest.raises(ClusterError, match="lost"):
+            await seat.tell(b"running")
+        await again.tell(b"still init")
+        row = await seen(second.watch_seats("/row"), lambda row: b"still init" in row.values())
+        assert row == {again.number: b"still init"}
+
+    run(story)
+
+
 def test_the_seat_of_a_holder_that_dies_is_free_after_its_time(run: Run):
     async def story(ground: Ground) -> None:
         node = ground.coordination("n2")

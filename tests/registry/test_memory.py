@@ -142,3 +142,20 @@ class SlowLedger(MemoryLedger):
         renewed = await super().renew(session)
         await asyncio.sleep(4)
         return renewed
+
+
+def test_a_seat_that_was_forgotten_is_lost_as_soon_as_something_is_told_of_it():
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        memory = MemoryRegistry(RegistryOptions())
+        coordination = memory.open("n1").coordination
+        assert coordination is not None
+        seat = await coordination.sit("/row", b"init")
+        memory.forget()
+        with pytest.raises(ClusterError, match="over"):
+            await seat.tell(b"running")
+        async with asyncio.timeout(0.1):
+            await seat.lost()
+        assert loop.time() < memory.options.lease_s / 3
+
+    Simulation(1).run(story())

@@ -83,7 +83,10 @@ class Agreement:
         async def rise(session: str, tag: str) -> None:
             await self._ledger.rise(session, path, tag)
 
-        return await self._session.hold(take, rise)
+        async def tell(session: str, tag: str, value: bytes) -> None:
+            await self._ledger.tell(session, path, tag, value)
+
+        return await self._session.hold(take, rise, tell)
 
     async def watch_seats(self, path: str) -> AsyncIterator[Mapping[int, bytes]]:
         """Give the seats taken in a row, then again each time they have changed."""

@@ -57,6 +57,14 @@ class HeldSeat(Lease, Protocol):
         """The seat's number."""
         ...
 
+    async def tell(self, value: bytes) -> None:
+        """Say something else of itself; who watches the row is told. The last one told stands.
+
+        Raises ClusterError when the seat is lost, which changes nothing, or when the registry does
+        not answer: it may have happened then, and may be told again.
+        """
+        ...
+
 
 class Coordination(Protocol):
     """Values with compare-and-set, leases and rows of seats, by path: `/queues/owner`, say.

@@ -114,6 +114,10 @@ class KeeperLedger:
         """Take the next seat in a row; raises SessionOver."""
         return int(await self._ask("ledger.sit", session, path, tag, value))
 
+    async def tell(self, session: str, path: str, tag: str, value: bytes) -> None:
+        """Change what is said on a seat; raises SessionOver."""
+        await self._ask("ledger.tell", session, path, tag, value)
+
     async def rise(self, session: str, path: str, tag: str) -> None:
         """Free the seat that was taken under this session and tag, if any."""
         await self._ask("ledger.rise", session, path, tag)

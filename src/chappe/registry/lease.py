@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from chappe.errors import ClusterError
+
 
 class KeptLease:
     """Held while the session lasts under which it was taken; renewed with it."""
 
-    __slots__ = ("_give_back", "_lost", "_over", "_until", "epoch", "number")
+    __slots__ = ("_give_back", "_lost", "_over", "_tell", "_until", "epoch", "number")
 
     def __init__(
         self,
         number: int,
         until: Callable[[], float],
         give_back: Callable[[KeptLease], Awaitable[None]],
+        tell: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> None:
         # A lease's epoch and a seat's number are the same thing: nobody else ever had it.
         self.epoch = number
         self.number = number
         self._until = until
         self._give_back = give_back
+        self._tell = tell
         self._lost = asyncio.Event()
         self._over = 0.0
 
@@ -38,6 +42,13 @@ class KeptLease:
     async def lost(self) -> None:
         """Wait until it is no longer held; cancelling it changes nothing."""
         await self._lost.wait()
+
+    async def tell(self, value: bytes) -> None:
+        """Say something else on a seat; raises ClusterError, also when it is lost."""
+        assert self._tell is not None
+        if not self.held:
+            raise ClusterError(f"seat {self.number} is lost")
+        await self._tell(value)
 
     async def release(self) -> None:
         """Give it back; when the registry is away, as soon as it is heard of again."""

@@ -133,6 +133,13 @@ class Ledger(Protocol):
         """Take the next seat in a row and give its number; raises SessionOver."""
         ...
 
+    async def tell(self, session: str, path: str, tag: str, value: bytes) -> None:
+        """Change what is said on the seat that was taken under this session and tag.
+
+        Raises SessionOver when there is none. What came late does not undo what was told after it.
+        """
+        ...
+
     async def rise(self, session: str, path: str, tag: str) -> None:
         """Free the seat that was taken under this session and tag, if any."""
         ...

@@ -227,6 +227,15 @@ class MemoryLedger:
         self._registry.ring(seats_bell(path))
         return number
 
+    async def tell(self, session: str, path: str, tag: str, value: bytes) -> None:
+        await self._arrive(session)
+        for seat in self.state.rows.get(path, {}).values():
+            if (seat.session, seat.tag) == (session, tag):
+                seat.value = value
+                self._registry.ring(seats_bell(path))
+                return
+        raise SessionOver(f"{self.place}: {self.name} has no such seat in {path}")
+
     async def rise(self, session: str, path: str, tag: str) -> None:
         await self._arrive()
         row = self.state.rows.get(path, {})

@@ -89,6 +89,8 @@ class RedisLedger:
         self._prefix = f"{{{prefix}}}"
         self._channel = f"{self._prefix}:rings"
         self._listener: asyncio.Task[None] | None = None
+        # Numbers what seats are told: requests may overtake each other between connections.
+        self._told = 0
         self._scripts = {
             text: client.register_script(text)
             for name, text in vars(scripts).items()
@@ -181,6 +183,13 @@ class RedisLedger:
         )
         self._still(verdict)
         return int(found[0])
+
+    async def tell(self, session: str, path: str, tag: str, value: bytes) -> None:
+        self._told += 1
+        verdict = await self._run(
+            scripts.TELL, f"row:{path}", session, seats_bell(path), tag, self._told, value
+        )
+        self._still(verdict)
 
     async def rise(self, session: str, path: str, tag: str) -> None:
         await self._run(scripts.RISE, f"row:{path}", session, seats_bell(path), tag, undone=tag)

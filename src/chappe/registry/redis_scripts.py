@@ -7,7 +7,7 @@ All keys of a registry carry the same {tag}, so a Redis cluster keeps them on on
     {p}:members         hash: name -> "session incarnation json"
     {p}:value:/path     hash: d = the value, v = its version
     {p}:lease:/path     hash: s = session, t = tag, h = what the holder says of itself
-    {p}:row:/path       hash: number -> "session tag value"
+    {p}:row:/path       hash: number -> "session tag value", "session tag:turn value" once told
     {p}:sequence:/path  a counter
     {p}:undone:S:TAG    what was taken back before it was taken; for a while
     {p}:rings           channel: what has changed, as a bell's path; * for anything
@@ -194,13 +194,34 @@ return {'done', seat}
 """
 )
 
+# ARGV: channel, session, bell, tag, turn, value.
+TELL = (
+    _PRELUDE
+    + """
+if not alive(ARGV[2]) then return 'over' end
+local found = redis.call('HGETALL', KEYS[3])
+for i = 1, #found, 2 do
+  local session, tag, turn = string.match(found[i + 1], '^(%S+) ([^%s:]+):?(%d*) ')
+  if session == ARGV[2] and tag == ARGV[4] then
+    if tonumber(ARGV[5]) > (tonumber(turn) or 0) then
+      local entry = session .. ' ' .. tag .. ':' .. ARGV[5] .. ' ' .. ARGV[6]
+      redis.call('HSET', KEYS[3], found[i], entry)
+      ring(ARGV[3])
+    end
+    return 'done'
+  end
+end
+return 'over'
+"""
+)
+
 # ARGV: channel, session, bell, tag.
 RISE = (
     _PRELUDE
     + """
 local found = redis.call('HGETALL', KEYS[3])
 for i = 1, #found, 2 do
-  local session, tag = string.match(found[i + 1], '^(%S+) (%S+)')
+  local session, tag = string.match(found[i + 1], '^(%S+) ([^%s:]+)')
   if session == ARGV[2] and tag == ARGV[4] then
     redis.call('HDEL', KEYS[3], found[i])
     ring(ARGV[3])

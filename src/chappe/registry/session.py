@@ -82,6 +82,7 @@ class Session:
         self,
         take: Callable[[str, str], Awaitable[int]],
         undo: Callable[[str, str], Awaitable[None]],
+        tell: Callable[[str, str, bytes], Awaitable[None]] | None = None,
     ) -> KeptLease:
         """Take something under this session and a new tag, and keep it.
 
@@ -106,7 +107,8 @@ class Session:
         if session != self._token or self._expired():
             self.owe(session, take_back)
             raise ClusterError(f"{self.ledger.place}: answered after the session was over")
-        lease = KeptLease(number, self.until, partial(self._give_back, session))
+        say = None if tell is None else partial(self._say, partial(tell, session, tag))
+        lease = KeptLease(number, self.until, partial(self._give_back, session), say)
         self._kept[lease] = take_back
         return lease
 
@@ -142,6 +144,14 @@ class Session:
             self.owe(session, undo)
             if isinstance(error, asyncio.CancelledError):
                 raise
+
+    async def _say(self, tell: Callable[[bytes], Awaitable[None]], value: bytes) -> None:
+        try:
+            await tell(value)
+        except SessionOver:
+            # The ledger forgot us: let that be found out now, not at the next renewal.
+            self.ledger.bell.ring(SESSION)
+            raise
 
     def owe(self, session: str, undo: Undo) -> None:
         """Take something back as soon as the registry answers, unless its session is over then."""

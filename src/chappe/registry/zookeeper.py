@@ -203,6 +203,16 @@ class ZooKeeperLedger:
         self._still(session)
         return int(made.rpartition("-")[2])
 
+    async def tell(self, session: str, path: str, tag: str, value: bytes) -> None:
+        self._check(session)
+        folder = self._path("rows", path)
+        for name in await self._names(folder):
+            if name.startswith(f"{session}.{tag}-"):
+                with suppress(NoNodeError):
+                    await self._ask("set", f"{folder}/{name}", value)
+                    return
+        raise SessionOver(f"{self.place}: there is no such seat in {path}")
+
     async def rise(self, session: str, path: str, tag: str) -> None:
         folder = self._path("rows", path)
         for name in await self._names(folder):
@@ -210,7 +220,8 @@ class ZooKeeperLedger:
                 await self._remove(f"{folder}/{name}")
 
     async def seats(self, path: str) -> SeatsFound:
-        entries = await self._children(self._path("rows", path), seats_bell(path))
+        # What a seat says may change as well.
+        entries = await self._children(self._path("rows", path), seats_bell(path), values=True)
         seats = sorted((int(name.rpartition("-")[2]), data) for name, data in entries.items())
         return SeatsFound(dict(seats), None)
 
@@ -260,10 +271,12 @@ class ZooKeeperLedger:
         session, tag, holder = entry.split(b" ", 2)
         return stat.version, (session.decode(), tag.decode(), holder)
 
-    async def _children(self, folder: str, bell: str) -> dict[str, bytes]:
-        """Read all of a folder; what goes meanwhile rings the bell."""
-        names = await self._names(folder, self._callback(bell))
-        entries = await asyncio.gather(*(self._read(f"{folder}/{name}") for name in names))
+    async def _children(self, folder: str, bell: str, *, values: bool = False) -> dict[str, bytes]:
+        """Read all of a folder; what goes meanwhile rings the bell, and which values change."""
+        callback = self._callback(bell)
+        names = await self._names(folder, callback)
+        watch = callback if values else None
+        entries = await asyncio.gather(*(self._read(f"{folder}/{name}", watch) for name in names))
         found = zip(names, entries, strict=True)
         return {name: entry for name, entry in found if entry is not None}
 
@@ -277,9 +290,9 @@ class ZooKeeperLedger:
             names = await self._ask("get_children", folder, watch=callback)
         return names
 
-    async def _read(self, node: str) -> bytes | None:
+    async def _read(self, node: str, watch: Callable[[object], None] | None) -> bytes | None:
         try:
-            data, _ = await self._ask("get", node)
+            data, _ = await self._ask("get", node, watch=watch)
         except NoNodeError:
             return None
         entry: bytes = data

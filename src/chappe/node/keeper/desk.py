@@ -155,6 +155,7 @@ class Desk:
             "ledger.take": take,
             "ledger.free": ledger.free,
             "ledger.sit": ledger.sit,
+            "ledger.tell": ledger.tell,
             "ledger.rise": ledger.rise,
             "ledger.seats": seats,
         }
