@@ -51,6 +51,19 @@ def serve(
     cluster_secret_file: Annotated[
         Path | None, typer.Option(help="The secret that nodes prove themselves with.")
     ] = None,
+    roles: Annotated[
+        str | None,
+        typer.Option(help="Of hub, proxy, broker, router, gateway; commas between [all of them]."),
+    ] = None,
+    rooms_port: Annotated[
+        int | None, typer.Option(help="UDP port for rooms [7404]; 0 picks one.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(help="The broker's partition [one broker for each].")
+    ] = None,
+    router_partition: Annotated[
+        int | None, typer.Option(help="The partition of an independent router.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the ports [1].")] = None,
 ) -> None:
     """Run a node until it is told to stop; SIGTERM drains it."""
@@ -67,6 +80,12 @@ def serve(
         "name": name,
         "cluster.port": cluster_port,
         "cluster.secret": str(cluster_secret_file) if cluster_secret_file else None,
+        "roles": roles,
+        "rooms.port": rooms_port,
+        "rooms.partition": partition,
+        "rooms.router_partition": router_partition,
+        # Others have no partitions.
+        "rooms.independent_routers": True if router_partition is not None else None,
         "workers": workers,
     }
     options = load_options(config, os.environ, flags)

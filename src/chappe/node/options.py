@@ -21,8 +21,10 @@ from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
 from chappe.ids import NODE_MAX
 from chappe.log.options import JournalOptions
+from chappe.node.roles import HUB, ROOM_ROLES, check_roles, played, split_roles
 from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
+from chappe.rooms.options import RoomsOptions
 from chappe.wire.limits import Limits
 
 ENVIRONMENT_PREFIX = "CHAPPE_"
@@ -35,8 +37,8 @@ EVENT_LOGS = "_log"
 # Smaller shares cannot be told apart from none.
 _SHARE_MIN = 0.00001
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# Sections inside the section about the cluster.
-_NESTED = ("tls", "link")
+# Sections inside the sections about the cluster and about rooms.
+_NESTED = ("tls", "link", "probe")
 # More processes than a machine has cores help nobody.
 WORKERS_MAX = 256
 
@@ -136,6 +138,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Part of every message id: no two nodes of a cluster have the same. Given out by the registry
     # if it can; 0 for a node alone.
     number: int | None = None
+    # What it does: hub, proxy, broker, router, gateway; all of it if nothing is said.
+    roles: tuple[str, ...] = ()
     # How many nodes share this machine's ports; above 1 they are processes of their own.
     workers: int = 1
     # Tokens travel in the first frame: without TLS they may be read on the way.
@@ -154,6 +158,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cluster: ClusterOptions = ClusterOptions()
     traffic: Traffic = Traffic()
     presence: PresenceOptions = PresenceOptions()
+    rooms: RoomsOptions = RoomsOptions()
     journal: JournalOptions = JournalOptions()
     queue_limits: QueueLimits = QueueLimits()
     replication: ReplicationOptions = ReplicationOptions()
@@ -169,6 +174,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if not 0 <= getattr(self, name) <= 65_535:
                 raise ConfigError(f"{name}: {getattr(self, name)} is not a port")
         self._check_place()
+        self._check_rooms()
         # So written, NaN is refused as well.
         if not 0 < self.handshake_timeout_s < math.inf:
             raise ConfigError("handshake_timeout_s: must be above 0, and finite")
@@ -189,10 +195,40 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"host: {self.host} can be reached from outside; set tls, or allow_plaintext when "
                 "something in front of this node does it"
             )
-        if not self.dev and not self.access.keys:
+        if not self.dev and not self.access.keys and self.has_hub:
             raise ConfigError(
                 "access.keys: without a key nobody could say hello; "
                 "`chappe token key FILE` makes one, or use --dev on this machine"
+            )
+
+    @property
+    def has_hub(self) -> bool:
+        """Whether clients may come here."""
+        return HUB in played(self.roles)
+
+    def _check_rooms(self) -> None:
+        check_roles(self.roles)
+        roles, rooms = played(self.roles), self.rooms
+        if rooms.host not in LOOPBACK and not rooms.allow_plaintext:
+            raise ConfigError(
+                f"rooms.host: {rooms.host} can be reached from outside, and datagrams are "
+                "authenticated, not hidden; set rooms.allow_plaintext when that is enough"
+            )
+        if rooms.partition is not None and "broker" not in roles:
+            raise ConfigError("rooms.partition: is a broker's, and roles names none")
+        if rooms.router_partition is not None and "router" not in roles:
+            raise ConfigError("rooms.router_partition: is a router's, and roles names none")
+        if rooms.router_partition is not None and not rooms.independent_routers:
+            raise ConfigError(
+                "rooms.router_partition: only independent routers have partitions: "
+                "rooms.independent_routers"
+            )
+        if self.workers > 1 and not self.has_hub:
+            raise ConfigError("workers: share the ports of clients, and roles names no hub")
+        if self.registry.startswith("kubernetes:") and not ROOM_ROLES.keys().isdisjoint(self.roles):
+            raise ConfigError(
+                "roles: kubernetes:// knows members only, and rooms need values and seats: use "
+                "redis:// or zookeeper://"
             )
 
     def _check_place(self) -> None:
@@ -246,6 +282,7 @@ def load_options(
         "cluster",
         "traffic",
         "presence",
+        "rooms",
         "journal",
         "queue_limits",
         "replication",
@@ -256,6 +293,7 @@ def load_options(
     scalars = {n for n in names if n not in sections}
     # What a container learns of its place only when it starts is of these sections.
     scalars |= {f"cluster.{n}" for n in ClusterOptions.__struct_fields__ if n not in _NESTED}
+    scalars |= {f"rooms.{n}" for n in RoomsOptions.__struct_fields__ if n not in _NESTED}
     scalars |= {f"events.{n}" for n in EventsOptions.__struct_fields__}
     for name in scalars:
         text = environment.get(ENVIRONMENT_PREFIX + name.replace(".", "_").upper())
@@ -264,6 +302,8 @@ def load_options(
     for name, value in flags.items():
         if value is not None:
             _set(values, name, value)
+    if isinstance(roles := values.get("roles"), str):
+        values["roles"] = split_roles(roles)
     try:
         # Not strict: an environment variable is text, whatever it stands for.
         return msgspec.convert(values, NodeOptions, strict=False)

@@ -92,7 +92,7 @@ def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
     With a registry of their own, workers know and link to each other alone, on this machine. With
     one that is shared with others each is a node like any: it has a name and a port of its own.
     """
-    cluster, events = shared.cluster, shared.events
+    cluster, events, rooms = shared.cluster, shared.events, shared.rooms
     if not events.folder:
         # Whoever reads what they recorded reads it in one place.
         events = msgspec.structs.replace(events, folder=str(Path(shared.data) / EVENTS))
@@ -102,6 +102,7 @@ def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
         cluster = msgspec.structs.replace(
             cluster, host="127.0.0.1", port=0, advertise="", secret="", tls=None
         )
+        rooms = msgspec.structs.replace(rooms, host="127.0.0.1", port=0, advertise="")
     else:
         if shared.name:
             name = f"{shared.name}-{number}"
@@ -109,6 +110,14 @@ def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
             node_number = shared.number + number - 1
         if cluster.port:
             cluster = msgspec.structs.replace(cluster, port=cluster.port + number - 1)
+        if rooms.port:
+            rooms = msgspec.structs.replace(rooms, port=rooms.port + number - 1)
     return msgspec.structs.replace(
-        shared, name=name, number=node_number, data=str(data), cluster=cluster, events=events
+        shared,
+        name=name,
+        number=node_number,
+        data=str(data),
+        cluster=cluster,
+        events=events,
+        rooms=rooms,
     )
