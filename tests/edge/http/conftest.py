@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ from chappe.access.token import Key, TokenAuthenticator
 from chappe.clock import SystemClock
 from chappe.edge.acceptor import AcceptCounters, Acceptor
 from chappe.edge.http.edge import HttpEdge
+from chappe.edge.http.nodes import LinkView
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.http.queue_administration import QueuesOf, no_queues
 from chappe.edge.http.relay import Elsewhere
+from chappe.edge.http.rooms_admin import RoomsReport
 from chappe.edge.origin import Origins
 from chappe.events.counting import CountingRecorder
 from chappe.hub.hub import Hub
@@ -70,6 +72,20 @@ class Service:
                 await asyncio.sleep(0.001)
 
 
+def make_link(peer: str) -> LinkView:
+    """A link to a node, of which nothing but its name matters."""
+    return LinkView(
+        peer=peer,
+        up_s=1.0,
+        round_trip_ms=None,
+        clock_offset_ms=None,
+        bytes_in=0,
+        bytes_out=0,
+        waiting_bytes=0,
+        pending=0,
+    )
+
+
 Serve = Callable[..., AbstractAsyncContextManager[Service]]
 
 
@@ -88,6 +104,8 @@ def serve(tmp_path: Path) -> Serve:
         node: str = "",
         elsewhere: Elsewhere | None = None,
         queues: QueuesOf = no_queues,
+        rooms: RoomsReport | None = None,
+        peers: Iterable[str] = (),
     ) -> AsyncIterator[Service]:
         clock, recorder, counters = SystemClock(), CountingRecorder(), AcceptCounters()
         tokens = TokenAuthenticator([Key(id="k", file=str(tmp_path / "key"))], clock)
@@ -114,6 +132,8 @@ def serve(tmp_path: Path) -> Serve:
             options=options,
             elsewhere=elsewhere,
             queues=queues,
+            rooms=lambda: rooms,
+            links=lambda: [make_link(peer) for peer in peers],
         )
         await edge.start()
         hub.start()

@@ -1,26 +1,17 @@
-"""The HTTP edge: FastAPI on uvicorn's protocol, in the hub's own event loop.
-
-uvicorn's server is not used: it would listen, wait for signals and exit by itself. Connections come
-from the node's acceptor like those of every other edge, and end with the node.
-"""
+"""The HTTP edge: FastAPI, in the hub's own event loop."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from email.utils import formatdate
 from importlib.metadata import version
 
 from fastapi import FastAPI
 from prometheus_client.core import Metric
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from chappe.edge.acceptor import AcceptCounters
 from chappe.edge.http.access import Administration
 from chappe.edge.http.administration import AdministrationRoutes, Revocations
 from chappe.edge.http.bodies import Status
-from chappe.edge.http.connection import Connection
 from chappe.edge.http.description import describe
 from chappe.edge.http.directory import DirectoryRoutes
 from chappe.edge.http.errand import Errands
@@ -42,6 +33,8 @@ from chappe.edge.http.queue_transfer import QueueTransferRoutes
 from chappe.edge.http.queues import QueueRoutes
 from chappe.edge.http.relay import Elsewhere, Parts, Relayed, Relays
 from chappe.edge.http.relayed import serve_relayed
+from chappe.edge.http.rooms_admin import Reporting, RoomsAdministrationRoutes, no_rooms
+from chappe.edge.http.serving import Serving
 from chappe.edge.origin import Origins
 from chappe.errors import CloseCode
 from chappe.events.counting import CountingRecorder
@@ -51,7 +44,7 @@ from chappe.hub.hub import Hub
 _EDGES = ("poll", "sse", "fetch")
 
 
-class HttpEdge:
+class HttpEdge(Serving):
     """The HTTP API of a hub."""
 
     def __init__(
@@ -71,52 +64,30 @@ class HttpEdge:
         metrics: Callable[[], Iterable[Metric]] = tuple,
         gather: Gather | None = None,
         queues: QueuesOf = no_queues,
+        rooms: Reporting = no_rooms,
     ) -> None:
         self._hub = hub
+        self._rooms = rooms
         self._queues = queues
         self._recorder = recorder
         self._addresses = addresses
         self._options = options or HttpOptions()
-        self._since = hub.clock.monotonic()
         self._version = version("chappe")
-        self._state = ServerState()
         self._links = links
-        self._timer: asyncio.TimerHandle | None = None
-        self._started = False
         self.collector = HubCollector(
             hub, recorder, accept_counters, self._uptime_s, self._counts, metrics
         )
         self.app = self._make_app(authenticator, revocations, elsewhere, gather)
         gate = Gate(self.app, origins, dev=dev, header_bytes_max=self._options.header_bytes_max)
-        self._config = _config(gate, self._options)
-        self._config.load()
-        self._lifespan = self._config.lifespan_class(self._config)
-
-    def protocol(self) -> Connection:
-        """The protocol of one connection."""
-        return Connection(self._config, self._state, self._options)
-
-    async def start(self) -> None:
-        """Take requests."""
-        await self._lifespan.startup()
-        self._tell_the_date()
-        self._started = True
+        super().__init__(gate, self._options, hub.clock)
 
     async def stop(self) -> None:
-        """Close idle connections, let running requests finish within a bound, drop the rest."""
-        self._started = False
+        """Close polled sessions and idle connections, let running requests finish within a bound,
+        drop the rest."""
         for session in list(self._hub.sessions.values()):
             if session.edge in _EDGES:
                 self._hub.close(session, CloseCode.GOING_AWAY, "the node stopped")
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        if self._state.tasks:
-            await asyncio.wait(set(self._state.tasks), timeout=self._options.stop_timeout_s)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
-        if self._timer is not None:
-            self._timer.cancel()
-        await self._lifespan.shutdown()
+        await super().stop()
 
     def relayed(self, request: Relayed) -> Parts:
         """Answer a request that another node sent on, since it is about a session of this one."""
@@ -174,6 +145,11 @@ class HttpEdge:
         app.include_router(PollingRoutes(hub, options, questions, relays).router())
         app.include_router(QueueRoutes(hub, options, errands, questions, relays).router())
         administration = Administration(authenticator)
+        app.include_router(
+            RoomsAdministrationRoutes(
+                hub, administration, self._rooms, self._peers, elsewhere
+            ).router()
+        )
         app.include_router(QueueTransferRoutes(hub, errands).router())
         app.include_router(
             QueueAdministrationRoutes(errands, administration, self._queues).router()
@@ -200,38 +176,8 @@ class HttpEdge:
             links=self._links(),
         )
 
+    def _peers(self) -> list[str]:
+        return [link.peer for link in self._links()]
+
     def _ready(self) -> bool:
         return self._started and not self._hub.draining
-
-    def _uptime_s(self) -> float:
-        return self._hub.clock.monotonic() - self._since
-
-    def _counts(self) -> dict[str, int]:
-        return {
-            "connections": len(self._state.connections),
-            "requests": self._state.total_requests,
-        }
-
-    def _tell_the_date(self) -> None:
-        date = formatdate(self._hub.clock.wall_ms() / 1000, usegmt=True)
-        self._state.default_headers = [(b"date", date.encode())]
-        self._timer = asyncio.get_running_loop().call_later(1.0, self._tell_the_date)
-
-
-def _config(app: Gate, options: HttpOptions) -> Config:
-    return Config(
-        app,
-        loop="none",
-        http=Connection,
-        ws="none",
-        lifespan="on",
-        interface="asgi3",
-        log_config=None,
-        # Strangers' mistakes are counted, not logged; ours are logged.
-        log_level="error",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=options.keep_alive_s,
-        h11_max_incomplete_event_size=options.header_bytes_max,
-    )

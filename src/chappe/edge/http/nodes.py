@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
 from itertools import chain
 
 import msgspec
@@ -12,17 +11,14 @@ from fastapi import APIRouter, Request, Response
 
 from chappe.edge.http.access import Administration
 from chappe.edge.http.description import operation
-from chappe.edge.http.exchange import done, peer_of
+from chappe.edge.http.exchange import done
+from chappe.edge.http.neighbours import came_from_a_node, maybe_ask
 from chappe.edge.http.query import As, Limit, Start, cut_page
-from chappe.edge.http.relay import Elsewhere, Relayed
-from chappe.errors import RequestError
+from chappe.edge.http.relay import Elsewhere
 from chappe.hub.app import App
 from chappe.hub.hub import Hub
 
 _FAILS = (400, 401, 403)
-# How long the other nodes may take: one that hangs must not hide those that do not.
-_ANSWER_S = 3.0
-_ANSWER_BYTES_MAX = 1024 * 1024
 
 
 class LinkView(msgspec.Struct, kw_only=True):
@@ -107,30 +103,17 @@ class NodeRoutes:
         self._administration.grant(request, as_, app)
         own = self._view()
         nodes = [own]
-        if "relayed" not in request.scope["state"]:
+        if not came_from_a_node(request):
             asked = (self._ask(link.peer, request) for link in own.links)
             nodes += await asyncio.gather(*asked)
         return done(NodesBody(ok=True, nodes=sorted(nodes, key=lambda node: node.name)))
 
     async def _ask(self, name: str, request: Request) -> NodeView:
         assert self._elsewhere is not None
-        headers = {n: request.headers[n] for n in ("authorization",) if n in request.headers}
-        scope = request.scope
-        question = Relayed(
-            "GET", scope["path"], scope["query_string"], headers, b"", peer_of(request)
-        )
-        body = bytearray()
+        answer = await maybe_ask(self._elsewhere, name, request)
         try:
-            async with (
-                asyncio.timeout(_ANSWER_S),
-                aclosing(self._elsewhere.relay(name, question)) as parts,
-            ):
-                async for part in parts:
-                    body += part.body
-                    if len(body) > _ANSWER_BYTES_MAX:
-                        break
-            return _read_nodes(bytes(body)).nodes[0]
-        except (TimeoutError, RequestError, msgspec.MsgspecError):
+            return _read_nodes(answer or b"").nodes[0]
+        except msgspec.MsgspecError:
             return NodeView(name=name, ok=False)
 
     async def routes(
