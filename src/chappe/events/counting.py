@@ -78,7 +78,11 @@ class CountingRecorder:
         went_to: Sequence[str],
         *,
         promised: bool,
+        role: str = "",
     ) -> None:
+        pass
+
+    def copied(self, app: str, message: Message, came_from: str) -> None:
         pass
 
     def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:
@@ -88,7 +92,13 @@ class CountingRecorder:
         self.refusals[error] += 1
 
     def dropped(
-        self, app: str, reason: str, messages: int, target: str = "", ids: Sequence[int] = ()
+        self,
+        app: str,
+        reason: str,
+        messages: int,
+        target: str = "",
+        ids: Sequence[int] = (),
+        role: str = "",
     ) -> None:
         self.drops[reason] += messages
 

@@ -25,6 +25,7 @@ from chappe.events.record import (
     MESSAGE,
     PEER,
     REASON,
+    ROLE,
     ROUND_TRIP,
     SENDER,
     SESSION,
@@ -61,7 +62,7 @@ class EventRecorder(QueueRecorder):
                 return
             share = sampling.share
         assert columns.keys() <= set(schema.columns), "a kind has the columns it says"
-        shared = {AT: self._wall_us(), APP: app}
+        shared = {AT: self._wall_us(), APP: app or None}
         shared |= {NAMES.index(name): value for name, value in columns.items()}
         if share is not None:
             shared[SHARE] = share
@@ -125,8 +126,20 @@ class EventRecorder(QueueRecorder):
         went_to: Sequence[str],
         *,
         promised: bool,
+        role: str = "",
     ) -> None:
-        self._pass("sent" if promised else "published", app, messages, 0, came_from, went_to)
+        if role and not self._takes(messages[0].id):
+            # Rooms tell of one at a time, and of most of them nothing is kept.
+            return
+        kind = "sent" if promised else "published"
+        self._pass(kind, app, messages, 0, came_from, went_to, role)
+
+    def copied(self, app: str, message: Message, came_from: str) -> None:
+        if self._takes(message.id):
+            self._pass("copied", app, (message,), 0, came_from, ())
+
+    def _takes(self, id: int) -> bool:
+        return self._sampling is None or self._sampling.takes(id)
 
     def _pass(
         self,
@@ -136,6 +149,7 @@ class EventRecorder(QueueRecorder):
         receivers: int,
         came_from: str,
         went_to: Sequence[str],
+        role: str = "",
     ) -> None:
         """Tell of messages to one address that left this node: those of them that are chosen."""
         sampling, share = self._sampling, 1.0
@@ -146,7 +160,7 @@ class EventRecorder(QueueRecorder):
             if not messages:
                 return
         first, at, came = messages[0], self._wall_us(), self.came
-        if len(messages) == 1 and not came_from and not went_to:
+        if len(messages) == 1 and not came_from and not went_to and not role:
             row = (at, app, first.id, first.sender, first.to, came, receivers, len(first.payload))
             self._put(kind, row)
             return
@@ -155,6 +169,8 @@ class EventRecorder(QueueRecorder):
             shared[CAME_FROM] = came_from
         if went_to:
             shared[WENT_TO] = went_to
+        if role:
+            shared[ROLE] = role
         if len(messages) > 1:
             self._add(run_of_messages(kind, messages, shared, own=not came_from))
             return
@@ -169,16 +185,24 @@ class EventRecorder(QueueRecorder):
         self.log.refuse(app, error)
 
     def dropped(
-        self, app: str, reason: str, messages: int, target: str = "", ids: Sequence[int] = ()
+        self,
+        app: str,
+        reason: str,
+        messages: int,
+        target: str = "",
+        ids: Sequence[int] = (),
+        role: str = "",
     ) -> None:
         self.drops[reason] += messages
         if ids:
-            self._lose(app, reason, target, ids)
+            self._lose(app, reason, target, ids, role)
         else:
             self._tell("dropped", app, {TARGET: target or None, N: messages, REASON: reason})
 
-    def _lose(self, app: str, reason: str, target: str, ids: Sequence[int]) -> None:
+    def _lose(self, app: str, reason: str, target: str, ids: Sequence[int], role: str = "") -> None:
         shared = {AT: self._wall_us(), APP: app, TARGET: target, N: 1, REASON: reason}
+        if role:
+            shared[ROLE] = role
         sampling = self._sampling
         if sampling is not None:
             ids = [one for one in ids if sampling.takes(one)]

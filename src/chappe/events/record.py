@@ -46,6 +46,7 @@ SESSION, EDGE, GROUP, ATTEMPT, DUE, REASON, PEER, AHEAD, ROUND_TRIP, SHARE = map
         *("round_trip", "share"),
     ),
 )
+ROLE = NAMES.index("role")
 
 # When, and by broker: all below that position of its journal is told.
 Marks = tuple[int, dict[str, int]]

@@ -93,9 +93,14 @@ class Recorder(Protocol):
         went_to: Sequence[str],
         *,
         promised: bool,
+        role: str = "",
     ) -> None:
         """Messages to one address were handed to other nodes and to nobody here: those that take
-        them count them. `promised`: to a user, else to a topic."""
+        them count them. `promised`: to a user, else to a topic; or to a room, by that role."""
+        ...
+
+    def copied(self, app: str, message: Message, came_from: str) -> None:
+        """A message to a room came that was here before; it is one of several copies."""
         ...
 
     def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:
@@ -107,9 +112,16 @@ class Recorder(Protocol):
         ...
 
     def dropped(
-        self, app: str, reason: str, messages: int, target: str = "", ids: Sequence[int] = ()
+        self,
+        app: str,
+        reason: str,
+        messages: int,
+        target: str = "",
+        ids: Sequence[int] = (),
+        role: str = "",
     ) -> None:
-        """Messages were lost on their way out to somebody, and why; which ones, if it is known."""
+        """Messages were lost on their way out to somebody, and why; which ones, if it is known. By
+        that role, if they were to a room and on their way to its gateways."""
         ...
 
     def handed(

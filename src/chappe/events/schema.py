@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-VERSION = 1
+VERSION = 2
 
 Type = Literal["int", "long", "double", "string", "strings"]
 
@@ -66,6 +66,17 @@ COLUMNS = (
     Column(
         "share", "double", "of messages like this one, the share that is recorded", required=True
     ),
+    # Since version 2.
+    Column("role", "string", "of rooms, who tells: publisher, proxy, broker or gateway"),
+    Column("peer_role", "string", "of a link of rooms, who is at its other end"),
+    Column("partition", "int", "of rooms, the partition"),
+    Column("copies", "long", "how often messages to rooms were handed to gateways"),
+    Column("rooms", "long", "how many rooms"),
+    Column("members", "long", "how many members, on all gateways"),
+    Column("gateways", "long", "how many gateways"),
+    Column("failed", "long", "how many of `n` probes did not come back"),
+    Column("delay_p50", "long", "how long half of the probes took at most, in microseconds"),
+    Column("delay_p99", "long", "how long all but one in a hundred did"),
 )
 
 NAMES = tuple(column.name for column in COLUMNS)
@@ -131,15 +142,21 @@ KINDS: dict[str, Kind] = {
         told="sampled",
     ),
     "published": Kind(
-        "a message to a topic left a node: to sessions, or to other nodes",
-        (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes"),
+        "a message to a topic or a room left a node: to sessions, or to other nodes",
+        (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes", "role"),
         part="publish",
         family="topic",
         told="sampled",
     ),
+    "copied": Kind(
+        "a message to a room came to a gateway that had it already, by another way",
+        (*_MESSAGE, "came", "came_from", "n", "bytes"),
+        part="note",
+        told="sampled",
+    ),
     "dropped": Kind(
         "messages were lost on their way out; with an id, that one",
-        ("app", "message", "target", "group_name", "n", "reason"),
+        ("app", "message", "target", "group_name", "n", "reason", "role"),
         part="drop",
         told="sampled",
     ),
@@ -228,4 +245,26 @@ KINDS: dict[str, Kind] = {
     "user_came": Kind("a user has a session in the cluster and had none", ("app", "target")),
     "user_gone": Kind("a user has had no session for longer than the grace", ("app", "target")),
     "hooked": Kind("an app's own server was told so, or was not", ("app", "reason")),
+    "room_load": Kind(
+        "what a broker of rooms did since it told last: `n` messages came, and `copies` went to "
+        "gateways; and what it has",
+        ("partition", "n", "copies", "rooms", "members"),
+        needs=("partition", "n"),
+    ),
+    "room_heat": Kind(
+        "what one of a broker's hottest rooms was to it since it told last",
+        ("app", "target", "partition", "n", "copies", "members", "gateways"),
+        needs=("app", "target", "partition", "n"),
+    ),
+    "room_link": Kind(
+        "what probes found of the link from `came_from`, in a role, to `peer`, since it was told "
+        "last: `n` were sent over it",
+        ("came_from", "role", "peer", "peer_role", "n", "failed", "delay_p50", "delay_p99"),
+        needs=("came_from", "role", "peer", "n"),
+    ),
+    "room_alarm": Kind(
+        "somebody was told that probes fail on a link of rooms, or no longer do",
+        ("came_from", "role", "peer", "peer_role", "n", "reason"),
+        needs=("peer", "reason"),
+    ),
 }

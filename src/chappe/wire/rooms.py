@@ -87,7 +87,10 @@ class Submit(RoomOp, tag=1):
 
 
 class Carry(RoomOp, tag=2):
-    """A message on its way from a proxy, by its id in the registry, to a broker of a partition."""
+    """A message on its way from a proxy, by its id in the registry, to a broker of a partition.
+
+    To a broker of its own process a proxy says which node it had it from (rooms/hops.py).
+    """
 
     app: str
     number: int
@@ -95,16 +98,21 @@ class Carry(RoomOp, tag=2):
     reliable: bool
     proxy: int
     partition: int
+    giver: str | None = None
 
 
 class Deliver(RoomOp, tag=3):
-    """A message for the members on a gateway; it came by this proxy and this broker."""
+    """A message for the members on a gateway; it came by this proxy and this broker.
+
+    To a gateway of its own process, and to no other, a broker says which node it had it from.
+    """
 
     app: str
     message: Message
     reliable: bool
     proxy: int
     broker: int
+    giver: str | None = None
 
 
 class Announce(RoomOp, tag=4):
