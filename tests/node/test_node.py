@@ -17,7 +17,8 @@ from chappe.client import ClientOptions, Notice
 from chappe.edge.acceptor import Listener, ProtocolFactory
 from chappe.edge.http.options import HttpOptions
 from chappe.errors import CloseCode, ConfigError
-from chappe.node.node import DataFolder, Node
+from chappe.node.folder import DataFolder
+from chappe.node.node import Node
 from chappe.node.options import Tls
 from chappe.wire.ops import Closed, Hello, Reconnect, Reply
 from chappe.wire.packed import Splitter, encode_op, frame, read_hub_ops

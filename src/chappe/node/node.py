@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
-import gc
 import os
 import ssl
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
 
@@ -32,11 +28,14 @@ from chappe.errors import CloseCode, ClusterError, ConfigError, StorageError
 from chappe.hub.hub import Hub
 from chappe.ids import Snowflake
 from chappe.node.floor import FileFloor
+from chappe.node.folder import DataFolder
+from chappe.node.lifetime import Lifetime, settle_collector
 from chappe.node.neighbourhood import Neighbourhood, Place
-from chappe.node.options import NodeOptions, Tls
+from chappe.node.options import NodeOptions
 from chappe.node.parts import ITS_OWN, Parts
 from chappe.node.queueing import Queueing, lone_name
 from chappe.node.recording import Recording
+from chappe.node.tls import server_context
 from chappe.queues.metrics import QueueMetrics
 from chappe.registry.url import open_registry
 from chappe.store.url import open_store
@@ -47,7 +46,7 @@ log = structlog.get_logger()
 _RECONNECT_SPREAD_MS = 2000
 
 
-class Node:
+class Node(Lifetime):
     """A hub with its edges, on the running event loop."""
 
     def __init__(
@@ -57,12 +56,12 @@ class Node:
         listen: Listen | None = None,
         parts: Parts = ITS_OWN,
     ) -> None:
+        super().__init__()
         self._options = options
         self._parts = parts
         self._open_listener = listen or self._accept_on
-        self._loop = asyncio.get_running_loop()
         self._clock = clock or SystemClock()
-        self._tls = _server_context(options.tls) if options.tls else None
+        self._tls = server_context(options.tls) if options.tls else None
         self._listeners: dict[str, Listener] = {}
         self.accept_counters = AcceptCounters()
         self._door = Door(options.access.connects_per_s, self._clock)
@@ -150,8 +149,6 @@ class Node:
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed
         self._ports: dict[str, int] = {}
-        # Why this node cannot go on, should that happen.
-        self.failed: asyncio.Future[ClusterError] = self._loop.create_future()
         self.neighbourhood.on_replaced = self._replaced
 
     def _replaced(self, by: str) -> None:
@@ -212,11 +209,7 @@ class Node:
             await self._stop()
             raise
         self._recording.begin()
-        # What lives now lives for ever: the collector need not look at it again, and with it out
-        # of the way, collections are rare enough not to show in the latency of messages.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
+        settle_collector()
 
     def _listen(self, edge: str, factory: ProtocolFactory, port: int) -> None:
         listener = self._open_listener(factory, self._options.host, port, self._tls)
@@ -260,31 +253,6 @@ class Node:
         """What the node has counted, as `/metrics` tells it."""
         return self._http.collector.collect()
 
-    async def start_unless(self, stop: asyncio.Event) -> bool:
-        """Start, or give it up when told to stop meanwhile; whether the node runs. Raises as
-        `start` does."""
-        starting = self._loop.create_task(self.start())
-        stopping = self._loop.create_task(stop.wait())
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if starting.done():
-            await starting
-            return True
-        starting.cancel()
-        await asyncio.wait((starting,))
-        await self._stop()
-        return False
-
-    async def run_until(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop, or until this node cannot go on; then drain. Raises
-        ClusterError that says why it could not."""
-        stopping = self._loop.create_task(stop.wait())
-        await asyncio.wait((stopping, self.failed), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        await self.drain()
-        if self.failed.done():
-            raise self.failed.result()
-
     async def drain(self) -> None:
         """Take nobody new, send everybody elsewhere, flush, and stop.
 
@@ -323,51 +291,3 @@ class Node:
             except StorageError as error:
                 log.error("store.close", reason=str(error))
         self._data.release()
-
-
-class DataFolder:
-    """A data folder held by one process at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise ConfigError(f"data: {path} is in use by another node") from None
-        except OSError as error:
-            raise ConfigError(f"data: {error}") from None
-
-    @contextmanager
-    def released_on_error(self) -> Iterator[None]:
-        """Hold the folder only if what needs it can be made."""
-        try:
-            yield
-        except ConfigError:
-            self.release()
-            raise
-
-    def name(self) -> str:
-        """The name of the node whose folder this is, made up once and kept."""
-        file = self.path / "name"
-        try:
-            if not file.exists():
-                file.write_text(f"node-{os.urandom(4).hex()}\n")
-            return file.read_text().strip()
-        except OSError as error:
-            raise ConfigError(f"data: {error}") from None
-
-    def release(self) -> None:
-        os.close(self._lock)
-
-
-def _server_context(tls: Tls) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"tls: {tls.cert}, {tls.key}: {error}") from None
-    return context

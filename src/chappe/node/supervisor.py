@@ -30,8 +30,8 @@ import structlog
 
 from chappe.errors import ClusterError, ConfigError
 from chappe.node.child import SIGNALS, Life, fork
+from chappe.node.folder import DataFolder
 from chappe.node.keeper.keeper import SOCKET, keep
-from chappe.node.node import DataFolder
 from chappe.node.options import JOURNALS, NodeOptions
 from chappe.node.post import Death, Post
 from chappe.node.reservation import Reservation
