@@ -12,7 +12,7 @@ import uvloop
 
 from chappe.client import Client, connect
 from chappe.node.options import JOURNALS
-from chappe.node.supervisor import _take_along
+from chappe.node.workers import _take_along
 from tests.node.running import running
 
 QUEUE = "queue:orders"

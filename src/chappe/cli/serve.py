@@ -89,9 +89,9 @@ def serve(
         "workers": workers,
     }
     options = load_options(config, os.environ, flags)
-    _log_to_stderr()
+    log_to_stderr()
     if options.dev:
-        _warn_loudly(options)
+        warn_loudly(options)
     if options.workers > 1:
         _supervise(options)
     else:
@@ -100,8 +100,9 @@ def serve(
 
 def _supervise(options: NodeOptions) -> None:
     from chappe.node.supervisor import Supervisor  # noqa: PLC0415, as below
+    from chappe.node.workers import Workers  # noqa: PLC0415
 
-    Supervisor(options).run(_tell_ready)
+    Supervisor(Workers(options)).run(tell_ready)
 
 
 async def _run(options: NodeOptions) -> None:
@@ -114,7 +115,7 @@ async def _run(options: NodeOptions) -> None:
         loop.add_signal_handler(number, stop.set)
     node = Node(options)
     if await node.start_unless(stop):
-        _tell_ready(node.addresses())
+        tell_ready(node.addresses())
         await node.run_until(stop)
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
     # exit into a death by signal.
@@ -123,12 +124,14 @@ async def _run(options: NodeOptions) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _tell_ready(addresses: Mapping[str, object]) -> None:
+def tell_ready(addresses: Mapping[str, object]) -> None:
+    """Tell whoever waits that traffic is taken, and where."""
     sys.stdout.write(f"ready {msgspec.json.encode(addresses).decode()}\n")
     sys.stdout.flush()
 
 
-def _warn_loudly(options: NodeOptions) -> None:
+def warn_loudly(options: NodeOptions) -> None:
+    """Say that nobody is asked for a token."""
     Console(stderr=True).print(
         Panel(
             "Anybody on this machine may be anybody: a hello needs no token.\n"
@@ -140,10 +143,10 @@ def _warn_loudly(options: NodeOptions) -> None:
     )
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
+    """Write what is logged to standard error, with which of several processes said it."""
     structlog.configure(
         processors=[
-            # Which of several processes it was.
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),

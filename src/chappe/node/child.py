@@ -1,6 +1,6 @@
 """A child: a process that was forked, and the cord that it hangs on.
 
-A cord is a pair of sockets. The child tells over it, once, that it is ready or why it is not; its
+A cord is a pair of sockets. The child tells over it that it is ready, or why it is not; its
 end of file tells the child that its parent is gone, or wants it gone.
 """
 
@@ -26,6 +26,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     """What a child says of itself: where it is reached, or what was wrong."""
 
     addresses: dict[str, str] = {}
+    # What it found out; may be told again and again.
+    figures: dict[str, int] = {}
     failure: str | None = None
     # Whether it was an option that was wrong.
     config: bool = False

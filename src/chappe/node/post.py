@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ class Post:
         self.child: Child | None = None
         # When the next child is due, while there is none.
         self.due = 0.0
+        # When a child that is to leave is killed.
+        self.until = math.inf
         # How many have filled it.
         self.filled = 0
         self._pause_s = 0.0

@@ -1,42 +1,33 @@
-"""The supervisor: the parent of a keeper and of workers, each replaced when it dies.
+"""The supervisor: the parent of a crew, each of which is replaced when it dies.
 
 It has no event loop, no threads and no messages: it waits for signals and for its children, and
 that is all, so that there is little in it that could fail. What the children need (ports, the
-keeper's socket, the data folder's lock, a secret that only they know) it makes once, and they
-inherit it.
+keeper's socket, the data folder's lock, a secret that only they know) their crew makes once, and
+they inherit it.
 
     starting --all are ready--> minding --SIGTERM, SIGINT--> stopping
-        a child that dies here      a child that dies here      workers drain, then the
-        ends the start: why         is replaced, the sooner     keeper ends
-        is raised                   the longer it lived
+        a child that dies here      a child that dies here      the last stage drains
+        ends the start: why         is replaced, the sooner     first: workers before
+        is raised                   the longer it lived         their keeper
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import secrets
 import selectors
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from pathlib import Path
 
-import msgspec
 import structlog
 
-from chappe.errors import ClusterError, ConfigError
-from chappe.node.child import SIGNALS, Life, fork
-from chappe.node.folder import DataFolder
-from chappe.node.keeper.keeper import SOCKET, keep
-from chappe.node.options import JOURNALS, NodeOptions
+from chappe.errors import ClusterError
+from chappe.node.child import SIGNALS, fork
+from chappe.node.crew import Crew
 from chappe.node.post import Death, Post
-from chappe.node.reservation import Reservation
-from chappe.node.unix import listen
-from chappe.node.worker import kept_parts, work, worker_options
 
 log = structlog.get_logger()
 
@@ -47,77 +38,35 @@ _END_S = 20.0
 
 
 class Supervisor:
-    """Runs a node's options as several workers on one machine."""
+    """Runs a crew."""
 
-    def __init__(self, options: NodeOptions) -> None:
-        self._options = options
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
         self._selector = selectors.DefaultSelector()
         self._told = False
-        self._keeper: Post | None = None
-        self._workers: list[Post] = []
+        # Whose places are there no more, until they have ended.
+        self._leaving: list[Post] = []
+        self._patience_s = crew.drain_s + _END_S
 
     def run(self, ready: Callable[[dict[str, object]], None]) -> None:
-        """Run until told to stop, and tell once when all workers take traffic.
+        """Run until told to stop, and tell once when all places are filled.
 
         Raises ConfigError or ClusterError when that cannot be, after everything is stopped.
         """
         with ExitStack() as stack:
             stack.callback(self._selector.close)
-            self._prepare(stack)
+            self._crew.prepare(stack)
             stack.enter_context(self._signals())
             stack.callback(self._stop)
             # What is here now is in all children, shared for as long as nobody writes to it.
             gc.collect()
             gc.freeze()
-            self._fill([self._keeper] if self._keeper else [])
-            self._fill(self._workers)
+            for stage in self._crew.stages:
+                self._fill(stage)
             if not self._told:
-                ready(self._addresses() | {"workers": len(self._workers)})
+                ready(self._crew.ready())
             while not self._told:
                 self._mind()
-
-    def _prepare(self, stack: ExitStack) -> None:
-        """Make what the children share; raises ConfigError."""
-        options = self._options
-        data = DataFolder(Path(options.data))
-        stack.callback(data.release)
-        reserved = {}
-        for name in ("port", "http_port", "tcp_port"):
-            reserved[name] = Reservation(options.host, getattr(options, name))
-            stack.callback(reserved[name].close)
-        ports = {name: reservation.port for name, reservation in reserved.items()}
-        foreign = [reservation.socket for reservation in reserved.values()]
-        shared = msgspec.structs.replace(options, workers=1, **ports)
-        path = data.path / SOCKET
-        kept = kept_parts(options)
-        if kept:
-            listening = listen(path)
-            stack.callback(path.unlink, missing_ok=True)
-            stack.callback(listening.close)
-            life: Life = partial(
-                keep,
-                listening=listening,
-                store=options.store,
-                data=data.path,
-                options=options.leases,
-            )
-            self._keeper = Post("keeper", life, foreign)
-            foreign = [*foreign, listening]
-        names = [f"worker-{number}" for number in range(1, options.workers + 1)]
-        folders = {name: data.path / name for name in names}
-        _take_along(data.path, folders[names[0]])
-        secret = secrets.token_bytes(32)
-        for number, name in enumerate(names, 1):
-            life = partial(
-                work,
-                name=name,
-                folders=folders,
-                options=worker_options(shared, number, folders[name]),
-                keeper=path,
-                kept=kept,
-                secret=secret,
-            )
-            self._workers.append(Post(name, life, foreign))
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -167,25 +116,47 @@ class Supervisor:
         """Wait for something to happen; replace who has died and who does not get ready."""
         posts = self._posts()
         self._wait(self._time_left_s())
+        now = time.monotonic()
         for post in self._starting():
-            if post.child is not None and time.monotonic() >= post.child.born + _START_S:
+            if post.child is not None and now >= post.child.born + _START_S:
                 post.child.kill()
+        self._see_off(now)
         for death in self._bury(posts):
             log.error("child.died", child=death.name, end=death.end, reason=death.reason)
-        for post in posts:
+        for post in self._posts():
             if post.child is None and not self._told and post.due <= time.monotonic():
                 self._begin(post)
+
+    def _dismiss(self, post: Post) -> None:
+        """Let a child end whose place is there no more."""
+        if post.child is not None:
+            post.child.let_go()
+            post.until = time.monotonic() + self._patience_s
+            self._leaving.append(post)
+
+    def _see_off(self, now: float) -> None:
+        """Take note of who has left, and kill who does not."""
+        for death in self._bury(self._leaving):
+            log.info("child.left", child=death.name, end=death.end)
+        self._leaving = [post for post in self._leaving if post.child is not None]
+        for post in self._leaving:
+            if post.child is not None and now >= post.until:
+                log.error("child.killed", child=post.name, reason="it did not end by itself")
+                post.child.kill()
+                post.until = math.inf
 
     def _time_left_s(self) -> float | None:
         """How long there is nothing to do but to wait; None: for ever."""
         times = [post.due for post in self._posts() if post.child is None]
         times += [post.child.born + _START_S for post in self._starting() if post.child]
+        times += [post.until for post in self._leaving if post.until < math.inf]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _stop(self) -> None:
-        """Let the workers drain, then the keeper end; kill what does not, each in its time."""
-        self._end(self._workers, self._options.drain_s + _END_S)
-        self._end([self._keeper] if self._keeper else [], _END_S)
+        """Let the children of each stage drain, the last stage first; kill what does not end."""
+        self._end(self._leaving, self._patience_s)
+        for stage in reversed(self._crew.stages):
+            self._end(stage, self._patience_s)
 
     def _end(self, posts: list[Post], patience_s: float) -> None:
         for post in posts:
@@ -205,7 +176,8 @@ class Supervisor:
 
     def _begin(self, post: Post) -> None:
         now = time.monotonic()
-        ends = [other.child.end for other in self._posts() if other.child is not None]
+        others = (*self._posts(), *self._leaving)
+        ends = [other.child.end for other in others if other.child is not None]
         post.child = fork(post.life, post.filled, now, [*ends, *self._wake_ends, *post.foreign])
         post.filled += 1
         self._selector.register(post.child.end, selectors.EVENT_READ, post)
@@ -238,31 +210,19 @@ class Supervisor:
     def _hear(self, post: Post) -> None:
         child = post.child
         assert child is not None
+        before = child.report
         if not child.hear():
             # It can say no more; how it ended is for a signal to tell.
             self._selector.unregister(child.end)
         elif child.report is not None and child.report.failure is None:
-            log.info("child.ready", child=post.name, pid=child.pid)
+            if before is None:
+                filled = sum(1 for one in self._posts() if one.child and one.child.report)
+                log.info("child.ready", child=post.name, pid=child.pid, ready=filled)
+            for leaving in self._crew.heard(post):
+                self._dismiss(leaving)
 
     def _posts(self) -> list[Post]:
-        return [*([self._keeper] if self._keeper else []), *self._workers]
+        return [post for stage in self._crew.stages for post in stage]
 
     def _starting(self) -> list[Post]:
         return [post for post in self._posts() if post.child and not post.child.report]
-
-    def _addresses(self) -> dict[str, object]:
-        child = self._workers[0].child
-        assert child is not None
-        assert child.report is not None
-        return dict(child.report.addresses)
-
-
-def _take_along(data: Path, first: Path) -> None:
-    """What a node had in its journal before there were workers, the first of them goes on with."""
-    lone, mine = data / JOURNALS, first / JOURNALS
-    try:
-        if lone.is_dir() and not mine.exists():
-            first.mkdir(mode=0o700, exist_ok=True)
-            lone.rename(mine)
-    except OSError as error:
-        raise ConfigError(f"data: {error}") from None
