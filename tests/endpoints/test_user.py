@@ -344,7 +344,7 @@ async def test_presence_is_true_here_and_by_route_and_asked_elsewhere_otherwise(
     tell(True)
     await place.tick()
     assert alice.reply().online is True
-    reply = await place.ask(alice, Presence(id=4, to="room:r"))
+    reply = await place.ask(alice, Presence(id=4, to="key:k"))
     assert reply.error == "protocol"
 
 

@@ -18,6 +18,7 @@ from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
 from chappe.hub.session import Session
 from chappe.ids import EPOCH_MS, Snowflake
+from chappe.rooms.options import RoomsOptions
 from chappe.wire.encoding import JSON_ITEMS, STREAM, Encoding
 from chappe.wire.limits import Limits
 from chappe.wire.ops import Delivery, Hello, Op, Publish, Reply, Send
@@ -109,6 +110,7 @@ class Rig:
         limits: Limits | None = None,
         recorder: Recorder | None = None,
         authenticator: Authenticator | None = None,
+        rooms: RoomsOptions | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.recorder = recorder or CountingRecorder()
@@ -123,7 +125,7 @@ class Rig:
             options=options or HubOptions(),
             limits=limits or Limits(),
         )
-        self.application = Application.embedded(self.hub, asyncio.get_running_loop())
+        self.application = Application.embedded(self.hub, asyncio.get_running_loop(), rooms)
 
     def stranger(self, encoding: Encoding = STREAM) -> Endpoint:
         """A connection that has not said hello."""

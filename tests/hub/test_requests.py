@@ -17,12 +17,11 @@ from chappe.wire.ops import (
     Delivery,
     Error,
     Hello,
-    Join,
-    Leave,
     Malformed,
     Ping,
     Pong,
     Presence,
+    Promote,
     Publish,
     Reply,
     Send,
@@ -33,8 +32,8 @@ from tests.hub.rig import Rig, publish, send
 from tests.loop import on_loop
 from tests.parameters import named
 
-# Rooms and durable queues are not there yet.
-NOT_SERVED = (Join, Leave)
+# Journals and their masters are a node's affair, not a hub's.
+NOT_SERVED = (Promote,)
 
 
 class Narrow:
@@ -177,14 +176,14 @@ async def test_send_is_answered_ok_with_the_id_of_what_arrives() -> None:  # H5
         (PACKED[Send](to="user:bob", data=b'"\xff"'), "protocol"),
         (PACKED[Send](to="user:bob"), "protocol"),
         (publish("user:bob", 1), "protocol"),
-        (publish("room:1", 1), "protocol"),
+        (publish("room:1", 1), "unreachable"),
         (publish("", 1), "protocol"),
         (Publish(to="topic:news"), "protocol"),
         (Subscribe(to="user:bob"), "protocol"),
         (Subscribe(to="topic:*"), "protocol"),
         (Subscribe(to="key:k"), "protocol"),
         (Unsubscribe(to="user:bob"), "protocol"),
-        (Presence(to="room:1"), "protocol"),
+        (Presence(to="room:1"), "unreachable"),
         (Presence(to=""), "protocol"),
     ],
     ids=named,

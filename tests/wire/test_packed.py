@@ -29,6 +29,7 @@ from chappe.wire.ops import (
     Join,
     Leave,
     Letters,
+    Members,
     Nack,
     Ping,
     Pong,
@@ -132,6 +133,7 @@ GOLDEN = [
     (Presence(id=6, to="user:b"), b"\x01\x93\x08\x06\xa6user:b"),
     (Join(id=7, to="room:1"), b"\x01\x93\x09\x07\xa6room:1"),
     (Leave(id=8, to="room:1"), b"\x01\x93\x0a\x08\xa6room:1"),
+    (Members(id=8, to="room:1", n=9), b"\x01\x94\x1c\x08\xa6room:1\x09"),
     (
         Fetch(id=9, to="queue:q", n=2, wait_ms=300, group="g", tags=["t"]),
         b"\x01\x97\x0b\x09\xa7queue:q\x02\xcd\x01\x2c\xa1g\x91\xa1t",
@@ -206,6 +208,11 @@ GOLDEN = [
         b"\xc0\xc0\xc0\xc0\x02\x07\x92\x01\x02",
     ),
     (
+        Reply(id=1, ok=True, n=2, members=["user:a", "user:b"]),
+        b"\x01\xdc\x00\x17\x20\x01\xc3\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc0\xc2"
+        b"\xc0\xc0\xc0\xc0\x02\xc0\xc0\x92\xa6user:a\xa6user:b",
+    ),
+    (
         Delivery(
             message=9,
             from_="user:a",
@@ -264,6 +271,7 @@ def test_the_codes_are_fixed():
         "Inspect": 25,
         "Letters": 26,
         "Promote": 27,
+        "Members": 28,
         "Reply": 32,
         "Delivery": 33,
         "Error": 34,

@@ -20,6 +20,7 @@ from chappe.wire.ops import (
     Fetch,
     Inspect,
     Letters,
+    Members,
     Nack,
     Promote,
     Register,
@@ -189,6 +190,11 @@ QUEUE_OPS = [
     (
         Letters(id=8, to="queue:q", do="purge", messages=["5"]),
         b'{"op":"letters","id":8,"to":"queue:q","do":"purge","messages":["5"]}',
+    ),
+    (Members(id=9, to="room:1", n=5), b'{"op":"members","id":9,"to":"room:1","n":5}'),
+    (
+        Reply(id=9, ok=True, n=1, members=["user:a"]),
+        b'{"op":"reply","id":9,"ok":true,"n":1,"members":["user:a"]}',
     ),
     (Promote(id=9, broker="node-a"), b'{"op":"promote","id":9,"broker":"node-a"}'),
     (

@@ -1,4 +1,4 @@
-"""The application layer of a node, joined: users, avatars, topics, work queues, services.
+"""The application layer of a node, joined: users, avatars, topics, rooms, work queues, services.
 
 What lives on one node of a cluster (a queue, a service) is asked there: an op about one that is at
 home elsewhere is carried to its home, and carried out there as if its session were there, too.
@@ -29,6 +29,8 @@ from chappe.message import Message
 from chappe.queues.ops import Queues
 from chappe.queues.options import QueueLimits
 from chappe.queues.sending import LINK
+from chappe.rooms.lobby import Lobby
+from chappe.rooms.options import RoomsOptions
 from chappe.store.memory import MemoryStore
 from chappe.wire.ops import (
     Ack,
@@ -64,6 +66,7 @@ class Application:
         loop: asyncio.AbstractEventLoop,
         node: str = "node",
         queues: QueueLimits | None = None,
+        rooms: RoomsOptions | None = None,
     ) -> None:
         self._hub = hub
         self.directory = directory
@@ -72,12 +75,15 @@ class Application:
         self.queues.tell = self._tell_sender
         self.services = Services(hub, loop)
         self.users = Users(hub, self.avatars, self._at_home(Send, self.queues.sending.send))
-        self.topics = Topics(hub, self.avatars)
+        # It serves no rooms until somebody opens it.
+        self.lobby = Lobby(hub, rooms or RoomsOptions(), loop)
+        self.topics = Topics(hub, self.avatars, self.lobby.publish)
         self.definitions = Definitions(hub, directory, self.topics, self.queues, node)
         self.avatars.on_removed = self._avatar_removed
         hub.on_left.append(self.topics.left)
         self.users.others_online = {
             "topic": self.topics.presence,
+            "room": self.lobby.presence,
             "queue": self._at_home(Presence, self._queue_presence),
             "service": self._at_home(Presence, self._service_presence),
         }
@@ -85,15 +91,19 @@ class Application:
         self.join(Alone())
         hub.serve(self.users.handlers())
         hub.serve(self.topics.handlers())
+        hub.serve(self.lobby.handlers())
         hub.serve(self.avatars.handlers())
         hub.serve(self._defined(self.definitions.handlers()))
         hub.serve(self._placed({**self.queues.handlers(), **self.services.handlers()}))
         hub.serve_runs({Send: self._send_run, Ack: self._ack_run})
 
     @classmethod
-    def embedded(cls, hub: Hub, loop: asyncio.AbstractEventLoop) -> Application:
+    def embedded(
+        cls, hub: Hub, loop: asyncio.AbstractEventLoop, rooms: RoomsOptions | None = None
+    ) -> Application:
         """One that leaves nothing behind when its process ends."""
-        return cls(hub, Directory(ids=hub.ids, clock=hub.clock, store=MemoryStore()), loop)
+        directory = Directory(ids=hub.ids, clock=hub.clock, store=MemoryStore())
+        return cls(hub, directory, loop, rooms=rooms)
 
     def join(self, cluster: Cluster) -> None:
         """Become part of a cluster."""
@@ -103,6 +113,7 @@ class Application:
         """Let no deadline pass any more."""
         self.queues.stop()
         self.services.stop()
+        self.lobby.close()
 
     def _placed(self, handlers: dict[type[Op], Handler]) -> dict[type[Op], Handler]:
         givers: tuple[type[Op], ...] = (Ack, Nack, Respond)

@@ -36,11 +36,12 @@ _Answer = RequestAnswer | SilentAnswer
 class Topics:
     """The topics of a node: its subscribers, and those topics whose home it is."""
 
-    def __init__(self, hub: Hub, owners: Owners) -> None:
+    def __init__(self, hub: Hub, owners: Owners, publish_to_room: Handler) -> None:
         self._hub = hub
         self._fanout = hub.fanout
         self._next_id = hub.ids.next
         self._owners = owners
+        self._publish_to_room = publish_to_room
         self._options: dict[tuple[str, str], TopicOptions] = {}
         # By app and topic, the one published to longest ago first.
         self._histories: dict[tuple[str, str], History] = {}
@@ -70,6 +71,9 @@ class Topics:
     def publish(self, session: Session, op: Publish) -> None:
         """Hand a message to all subscribers; answered with how many nodes took it."""
         to = op.to
+        if to.startswith("room:"):
+            self._publish_to_room(session, op)
+            return
         scope = session.grant.publish
         if scope is not EVERYTHING and to not in scope:
             raise outside("publish to", to)

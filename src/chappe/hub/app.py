@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class App:
     """What a node holds for one tenant.
 
-    `endpoints` and `topics` are the connection tables of this node: users, and the subscribers of
-    topics. `routes` tells on which other nodes a user is (H10), `watchers` which other nodes have
-    subscribers of a topic whose home is here.
+    `endpoints`, `topics` and `rooms` are the connection tables of this node: users, the subscribers
+    of topics, and the members of rooms. `routes` tells on which other nodes a user is (H10),
+    `watchers` which other nodes have subscribers of a topic whose home is here.
     """
 
     __slots__ = (
@@ -27,6 +27,7 @@ class App:
         "message_bucket",
         "name",
         "quota",
+        "rooms",
         "routes",
         "sessions",
         "topics",
@@ -42,6 +43,7 @@ class App:
         self.connections = 0
         self.endpoints = ConnectionTable()
         self.topics = ConnectionTable()
+        self.rooms = ConnectionTable()
         self.routes: dict[str, tuple[Relay, ...]] = {}
         self.watchers: dict[str, tuple[Relay, ...]] = {}
         self.message_bucket = Bucket(quota.messages_per_s, now) if quota.messages_per_s else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chappe.wire.encoding import Encoding
@@ -62,6 +62,7 @@ class Session:
         "paused",
         "peer",
         "promised_bytes",
+        "rooms",
         "sink",
         "topics",
         "write",
@@ -94,4 +95,6 @@ class Session:
         self.opened = 0
         # Each topic with the identities, the user's own and its avatars', that subscribed to it.
         self.topics: dict[str, tuple[str, ...]] | None = None
+        # Each room it is in, or is about to be.
+        self.rooms: Collection[str] = ()
         self.allowances: Allowances | None = None

@@ -118,6 +118,12 @@ class Leave(AddressedOp, tag="leave"):
     """Leave a room."""
 
 
+class Members(AddressedOp, tag="members"):
+    """Ask how many are in a room; with `n`, and if they are no more than that, also who."""
+
+    n: Int64 = 0
+
+
 class Fetch(AddressedOp, tag="fetch"):
     """Ask a queue for messages."""
 
@@ -300,11 +306,13 @@ class Reply(Op, tag="reply"):
     epoch: str | None = None
     offset: Int64 | None = None
     recovered: bool | None = None
-    # Of a fetch: how many messages it brought.
+    # Of a fetch: how many messages it brought. Of a room: how many are in it.
     n: Int64 | None = None
     # Of a send to a queue: the sender's own number. Of a create: the lanes the queue has.
     num: Int64 | None = None
     lanes: list[Int64] | None = None
+    # Of a room: who is in it, each as often as it has sessions there; None: too many, or not asked.
+    members: list[str] | None = None
 
 
 class Delivery(Op, tag="message"):
@@ -403,6 +411,7 @@ CODES: dict[type[Op], int] = {
     Inspect: 25,
     Letters: 26,
     Promote: 27,
+    Members: 28,
     Reply: 32,
     Delivery: DELIVERY,
     Error: 34,
