@@ -41,8 +41,11 @@ class Role(Protocol):
     kind: RoleKind
     # Which the registry gave it, 0 before; a gateway's is its epoch.
     id: int
-    # When it wants to be told the time next, by the monotonic clock.
-    due: float
+
+    @property
+    def due(self) -> float:
+        """When it wants to be told the time next, by the monotonic clock."""
+        ...
 
     def receive(self, op: RoomOp, source: Source, now: float) -> None:
         """Take what another role says."""

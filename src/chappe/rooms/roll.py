@@ -18,6 +18,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     host: str
     port: int
     state: State = State.RUNNING
+    # Of a broker or an independent router: it keeps the rooms with room % modulus == partition %
+    # modulus. Less than the number of partitions for a while after a doubling.
+    modulus: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,189 @@
+"""The crew: the roles of this process that are registered, as many as there are partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import msgspec
+import structlog
+
+from chappe.registry.coordination import Coordination
+from chappe.rooms.cast import Cast
+from chappe.rooms.dispatch import Dispatch
+from chappe.rooms.enrolment import Enrolment
+from chappe.rooms.partition import router_partitions_of
+from chappe.rooms.paths import paths_of
+from chappe.rooms.roll import EMPTY, Place, Roll, Seat
+from chappe.rooms.rows import RowWriter
+from chappe.rooms.station import Member, Met, Opening, Station
+from chappe.store.store import Store
+from chappe.wire.rooms import RoleKind
+
+log = structlog.get_logger()
+
+# By then routers of other nodes have written what they had heard before they knew of a broker.
+WRITTEN_S = 0.5
+
+
+class Crew:
+    """Starts the proxy, brokers and routers of a process, and stops those not wanted any more."""
+
+    def __init__(
+        self,
+        cast: Cast,
+        dispatch: Dispatch,
+        kinds: frozenset[RoleKind],
+        coordination: Coordination,
+        store: Store,
+        writer: RowWriter,
+        place: Place,
+        *,
+        lease_s: float,
+        stir: Callable[[], None],
+    ) -> None:
+        self._cast = cast
+        self._dispatch = dispatch
+        self._kinds = kinds
+        self._coordination = coordination
+        self._store = store
+        self._writer = writer
+        self._place = place
+        self._lease_s = lease_s
+        self._stir = stir
+        self._options = cast.options
+        self._paths = paths_of(cast.options)
+        self._roll = EMPTY
+        self._leaving: set[asyncio.Task[None]] = set()
+        self.stations: dict[tuple[RoleKind, int], Station] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether all that are wanted are there, and run."""
+        return self._roll is not EMPTY and all(each.running for each in self.stations.values())
+
+    def see(self, roll: Roll) -> None:
+        """Start who is wanted by now, and stop who is not."""
+        self._roll = roll
+        wanted = set(self._wanted(roll))
+        for key in sorted(wanted - self.stations.keys()):
+            self._start(*key)
+        for key in sorted(self.stations.keys() - wanted):
+            task = asyncio.create_task(self._end(key, self.stations.pop(key)))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+        for station in self.stations.values():
+            station.look()
+
+    def settle(self) -> None:
+        """Let the registry have what has changed of them, and the store what is news."""
+        for (kind, _), station in self.stations.items():
+            station.settle()
+            if kind is RoleKind.ROUTER:
+                self._writer.add(*station.role.changes())  # type: ignore[attr-defined]
+
+    async def stop(self) -> None:
+        """Give up all seats; the roles still hear what comes."""
+        ending = [station.stop() for station in self.stations.values()]
+        await asyncio.gather(*ending, *self._leaving)
+
+    def _wanted(self, roll: Roll) -> Iterable[tuple[RoleKind, int]]:
+        options = self._options
+        if RoleKind.PROXY in self._kinds:
+            yield RoleKind.PROXY, 0
+        if RoleKind.BROKER in self._kinds:
+            for partition in _partitions(options.partition, roll.wanted):
+                yield RoleKind.BROKER, partition
+        if RoleKind.ROUTER in self._kinds and not options.independent_routers:
+            yield RoleKind.ROUTER, 0
+        elif RoleKind.ROUTER in self._kinds:
+            for partition in _partitions(options.router_partition, roll.router_wanted):
+                yield RoleKind.ROUTER, partition
+
+    def _start(self, kind: RoleKind, partition: int) -> None:
+        role, path, opening = self._made(kind, partition)
+        place = msgspec.structs.replace(self._place, state=role.state)
+        enrolment = Enrolment(
+            self._coordination,
+            path,
+            place,
+            lease_s=self._lease_s,
+            seated=partial(self._seat, role),
+        )
+        station = Station(role, enrolment, opening)
+        self.stations[kind, partition] = station
+        self._dispatch.meeting[role] = station.meet
+        station.start()
+
+    def _made(self, kind: RoleKind, partition: int) -> tuple[Member, str, Opening | None]:
+        dispatch, independent = self._dispatch, self._options.independent_routers
+        if kind is RoleKind.PROXY:
+            dispatch.proxy = proxy = self._cast.proxy()
+            return proxy, self._paths.proxies, None
+        if kind is RoleKind.BROKER:
+            dispatch.brokers[partition] = broker = self._cast.broker(partition)
+            known = partial(self._known_to_routers, partition)
+            return broker, self._paths.brokers.row(partition), self._opening(known)
+        dispatch.routers[partition] = router = self._cast.router(partition)
+        path = self._paths.independent.row(partition) if independent else self._paths.routers
+        return router, path, self._opening(_known_anyway)
+
+    def _opening(self, known: Callable[[Met], bool]) -> Opening:
+        return Opening(
+            store=self._store,
+            clock=self._cast.clock,
+            known=known,
+            written=self._written,
+            confirm_s=self._options.confirm_s,
+            load_s=self._options.load_timeout_s,
+        )
+
+    def _seat(self, role: Member, number: int) -> None:
+        self._dispatch.seat(role, number)
+        if (station := self._of(role)) is not None:
+            station.look()
+        self._stir()
+
+    def _of(self, role: Member) -> Station | None:
+        return next((each for each in self.stations.values() if each.role is role), None)
+
+    async def _end(self, key: tuple[RoleKind, int], station: Station) -> None:
+        """Let others know first: until they do, the role goes on."""
+        kind, partition = key
+        log.info("rooms.role.withdrawn", role=kind.name, partition=partition)
+        await station.stop()
+        self._dispatch.forget(station.role)
+        roles = self._dispatch.brokers if kind is RoleKind.BROKER else self._dispatch.routers
+        if roles.get(partition) is station.role:
+            del roles[partition]
+
+    def _known_to_routers(self, partition: int, met: Met) -> bool:
+        """Whether what routers hear from now on comes to a broker of a partition."""
+        roll = self._roll
+        if not self._options.independent_routers:
+            return all((RoleKind.ROUTER, seat.id) in met for seat in roll.routers)
+        own = router_partitions_of(partition, max(roll.partitions, 1), roll.router_partitions)
+        rows = [roll.independent.get(each, ()) for each in own]
+        return all(not row or _any_met(row, met) for row in rows)
+
+    async def _written(self) -> None:
+        """Wait until what routers have heard by now is in the store."""
+        await self._writer.drained(WRITTEN_S)
+        roll = self._roll
+        rows = (roll.routers, *roll.independent.values())
+        if any(seat.name != self._place.name for row in rows for seat in row):
+            await asyncio.sleep(WRITTEN_S)
+
+
+def _partitions(own: int | None, wanted: int) -> Iterable[int]:
+    return range(wanted) if own is None else (own,)
+
+
+def _any_met(row: Iterable[Seat], met: Met) -> bool:
+    return any((RoleKind.ROUTER, seat.id) in met for seat in row)
+
+
+def _known_anyway(met: Met) -> bool:
+    """Nobody tells a router anything because the store does not know it yet."""
+    return True

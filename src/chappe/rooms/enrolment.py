@@ -1,0 +1,103 @@
+"""Enrolment: a role's seat in the registry, kept as long as the role lives (R4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from chappe.errors import ClusterError
+from chappe.registry.coordination import Coordination, HeldSeat
+from chappe.registry.stop import stop
+from chappe.rooms.roll import Place
+
+log = structlog.get_logger()
+
+# Tries in one lease's time while the registry does not answer.
+TRIES = 15
+
+
+class Enrolment:
+    """Sits, says what the role is, and sits again when the seat was lost.
+
+    While the registry is away it keeps trying; the role goes on as who it was.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        path: str,
+        place: Place,
+        *,
+        lease_s: float,
+        seated: Callable[[int], None],
+    ) -> None:
+        self._coordination = coordination
+        self._path = path
+        self._pause_s = lease_s / TRIES
+        self._seated = seated
+        self._seat: HeldSeat | None = None
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        # What others are to know, and what they were told.
+        self.place = place
+        self._told: Place | None = None
+
+    def start(self) -> None:
+        """Begin; `seated` is called with each number the registry gives."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._stay())
+
+    def tell(self, place: Place) -> None:
+        """Let others know, as soon as the registry can be reached."""
+        if place != self.place:
+            self.place = place
+            self._news.set()
+
+    async def stop(self) -> None:
+        """Rise; others learn of it at once, or when the lease is over."""
+        await stop(self._task)
+        self._task = None
+        if self._seat is not None:
+            await self._seat.release()
+            self._seat = None
+
+    async def _stay(self) -> None:
+        while True:
+            try:
+                place = self.place
+                self._seat = await self._coordination.sit(self._path, msgspec.json.encode(place))
+            except ClusterError as error:
+                log.debug("rooms.seat.none", path=self._path, reason=str(error))
+                await asyncio.sleep(self._pause_s)
+                continue
+            self._told = place
+            self._seated(self._seat.number)
+            await self._hold(self._seat)
+            log.warning("rooms.seat.lost", path=self._path, id=self._seat.number)
+
+    async def _hold(self, seat: HeldSeat) -> None:
+        """Tell what changes, until the seat is lost."""
+        losing = asyncio.create_task(seat.lost())
+        losing.add_done_callback(lambda _: self._news.set())
+        try:
+            while not losing.done():
+                self._news.clear()
+                if self._told != self.place:
+                    await self._tell(seat)
+                else:
+                    await self._news.wait()
+        finally:
+            losing.cancel()
+
+    async def _tell(self, seat: HeldSeat) -> None:
+        place = self.place
+        try:
+            await seat.tell(msgspec.json.encode(place))
+        except ClusterError as error:
+            log.debug("rooms.seat.untold", path=self._path, reason=str(error))
+            await asyncio.sleep(self._pause_s)
+        else:
+            self._told = place

@@ -1,0 +1,306 @@
+"""A process that takes part in rooms: joins its roles to the registry, the store and the network.
+
+Everything that happens in one turn of the loop is taken together: roles hear what came, tick if it
+is time, hand each other what is for roles of this process, and at the end what is for others leaves
+as few datagrams. A process without a registry has one of its own, and no port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import structlog
+
+from chappe.clock import Clock
+from chappe.errors import ConfigError
+from chappe.events.recorder import Recorder
+from chappe.registry.coordination import Coordination
+from chappe.registry.memory import MemoryRegistry
+from chappe.registry.registry import Registry
+from chappe.rooms.cast import Cast
+from chappe.rooms.crew import Crew
+from chappe.rooms.dispatch import Dispatch
+from chappe.rooms.gateway import Audience, Gateway
+from chappe.rooms.lookout import Lookout
+from chappe.rooms.options import RoomsOptions
+from chappe.rooms.paths import paths_of
+from chappe.rooms.port import Port
+from chappe.rooms.post import LocalPost, Post
+from chappe.rooms.prober import Prober
+from chappe.rooms.publisher import Publisher
+from chappe.rooms.role import Endpoint
+from chappe.rooms.roll import Place, Roll
+from chappe.rooms.rows import RowWriter
+from chappe.store.store import Store
+from chappe.wire.rooms import Card, RoleKind, State
+
+log = structlog.get_logger()
+
+# How often roles of one process may answer each other in one turn of the loop.
+ROUNDS_MAX = 16
+# How long rows may take to be written when a process ends.
+_WRITE_S = 5.0
+
+
+class RoomsProcess:
+    """The roles of one process."""
+
+    def __init__(
+        self,
+        *,
+        options: RoomsOptions,
+        name: str,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        entropy: Callable[[int], bytes],
+        rng: Random,
+        recorder: Recorder,
+        store: Store,
+        coordination: Coordination | None,
+        secret: bytes | None,
+        cluster: str,
+        roles: frozenset[RoleKind],
+        audience: Audience | None,
+        epoch: int,
+        lease_s: float,
+    ) -> None:
+        if coordination is not None and not secret:
+            raise ConfigError("rooms: processes that share a registry need a secret to share")
+        if RoleKind.GATEWAY in roles and audience is None:
+            raise ConfigError("rooms: a gateway needs an audience")
+        self.options = options
+        self.name = name
+        self.roles = roles
+        self.dispatch = Dispatch()
+        self.writer = RowWriter(store)
+        self.port: Port | None = None
+        self.post: LocalPost
+        self.crew: Crew
+        self.lookout: Lookout
+        self._clock = clock
+        self._loop = loop
+        self._entropy = entropy
+        self._rng = rng
+        self._recorder = recorder
+        self._store = store
+        self._coordination = coordination
+        self._secret = secret
+        self._cluster = cluster
+        self._audience = audience
+        self._epoch = epoch
+        self._lease_s = lease_s
+        self._own: Registry | None = None
+        self._turn_handle: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._changed = asyncio.Event()
+        self._stopped = False
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where others send to."""
+        return self.post.me
+
+    @property
+    def roll(self) -> Roll:
+        """Who takes part, as the registry has it."""
+        return self.lookout.roll
+
+    @property
+    def publisher(self) -> Publisher | None:
+        """What takes the messages of this node's clients, if it has any."""
+        return self.dispatch.publisher  # type: ignore[return-value]
+
+    @property
+    def gateway(self) -> Gateway | None:
+        """What has members, if this node has clients."""
+        return self.dispatch.gateway  # type: ignore[return-value]
+
+    @property
+    def prober(self) -> Prober | None:
+        """What tries out links; where a gateway is."""
+        return self.dispatch.prober  # type: ignore[return-value]
+
+    async def start(self) -> None:
+        """Open the port, make the roles and begin to look around; raises OSError.
+
+        A process that is alone takes messages when this returns; one among others when `settled`
+        does.
+        """
+        coordination = await self._join()
+        cast = Cast(
+            options=self.options,
+            post=self.post,
+            clock=self._clock,
+            name=self.name,
+            recorder=self._recorder,
+            rng=self._rng,
+        )
+        self._make_roles(cast)
+        host, port = self.endpoint
+        self.crew = Crew(
+            cast,
+            self.dispatch,
+            self.roles,
+            coordination,
+            self._store,
+            self.writer,
+            Place(name=self.name, host=host, port=port, state=State.INIT),
+            lease_s=self._lease_s,
+            stir=self._wake,
+        )
+        self.lookout = Lookout(
+            coordination,
+            paths_of(self.options),
+            independent=self.options.independent_routers,
+            lease_s=self._lease_s,
+            changed=self._see,
+        )
+        self.writer.start()
+        self.lookout.start()
+        if self._own is not None:
+            await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until this process's own roles run, and its clients can use rooms."""
+        while not self.ready:
+            self._changed.clear()
+            await self._changed.wait()
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process's own roles run, and its clients can use rooms."""
+        return self.crew.running
+
+    async def stop(self) -> None:
+        """Say goodbye, give up all seats, and end; others have learnt of it before."""
+        if self.gateway is not None:
+            self.gateway.goodbye(self._clock.monotonic())
+        await self.crew.stop()
+        if self.port is not None and self.crew.stations:
+            # Who is about to send something has been told by then to send it elsewhere.
+            await asyncio.sleep(self.options.pulse_s)
+        await self.lookout.stop()
+        await self.writer.stop(_WRITE_S)
+        self._turn()
+        self._stopped = True
+        self._unarm()
+        if self.port is not None:
+            self.port.close()
+        if self._own is not None:
+            await self._own.close()
+
+    async def _join(self) -> Coordination:
+        """Have a registry, and a post to whoever is in it."""
+        if self._coordination is None:
+            self._own = MemoryRegistry().open(self.name)
+            self._lease_s = MemoryRegistry().options.lease_s
+            self.post = LocalPost(me=("", 0), name=self.name, on_waiting=self._wake)
+            assert self._own.coordination is not None
+            return self._own.coordination
+        options = self.options
+        self.port = Port(self._receive, options.receive_buffer_bytes)
+        await self.port.open(options.host, options.port)
+        host, port = self.port.endpoint
+        assert self._secret is not None
+        self.post = Post(
+            options=options,
+            me=(options.advertise or host, port),
+            name=self.name,
+            secret=self._secret,
+            cluster=self._cluster,
+            entropy=self._entropy,
+            on_waiting=self._wake,
+        )
+        return self._coordination
+
+    def _make_roles(self, cast: Cast) -> None:
+        """Make those that are not registered."""
+        if RoleKind.PUBLISHER in self.roles:
+            self.dispatch.publisher = cast.publisher()
+        if RoleKind.GATEWAY in self.roles:
+            assert self._audience is not None
+            card = Card(self.name, self._epoch, *self.endpoint)
+            gateway = cast.gateway(card, self._audience)
+            self.dispatch.gateway = gateway
+            self.dispatch.prober = cast.prober(card, gateway)
+
+    def _receive(self, data: bytes, source: Any) -> None:
+        """Take a datagram."""
+        now = self._clock.monotonic()
+        self._recorder.came = self._clock.wall_us()
+        for op, who in self.post.take(data, source, now):
+            self.dispatch.hand(op, who, now)
+        self._wake()
+
+    def _see(self, roll: Roll) -> None:
+        now = self._clock.monotonic()
+        self.crew.see(roll)
+        for role in self.dispatch.roles():
+            role.see(roll, now)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have a turn at the end of this turn of the loop."""
+        if self._turn_handle is None and not self._stopped:
+            self._turn_handle = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_handle = None
+        if self._stopped:
+            return
+        now = self._clock.monotonic()
+        self._recorder.came = self._clock.wall_us()
+        roles = self.dispatch.roles()
+        try:
+            for role in roles:
+                if role.due <= now:
+                    role.tick(now)
+            self._drain(now)
+            self.crew.settle()
+        finally:
+            self._send(now)
+            self._arm(now, min((role.due for role in roles), default=math.inf))
+        self._changed.set()
+
+    def _drain(self, now: float) -> None:
+        """Let roles of this process hear each other; what is left over waits for the next turn."""
+        hand = self.dispatch.hand
+        for _ in range(ROUNDS_MAX):
+            said = self.post.drain_local()
+            if not said:
+                return
+            for op, source in said:
+                hand(op, source, now)
+
+    def _send(self, now: float) -> None:
+        port = self.port
+        for to, data in self.post.flush(now):
+            if port is not None:
+                port.send(to, data)
+
+    def _arm(self, now: float, due: float) -> None:
+        """Have a turn when something is due; a timer that rings before that may stay."""
+        due = min(due, self.post.due)
+        if self._timer is not None:
+            if self._timer_at <= due:
+                return
+            self._timer.cancel()
+        if due == math.inf:
+            self._timer, self._timer_at = None, math.inf
+        else:
+            self._timer_at = due
+            self._timer = self._loop.call_later(max(0.0, due - now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        self._wake()
+
+    def _unarm(self) -> None:
+        for handle in (self._timer, self._turn_handle):
+            if handle is not None:
+                handle.cancel()

@@ -1,0 +1,143 @@
+"""Rows between the store and the roles: loaded a page at a time, written behind (R8, R10)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Protocol
+
+import structlog
+
+from chappe.errors import StorageError
+from chappe.registry.stop import stop
+from chappe.rooms.row import ROWS
+from chappe.store.store import Store
+
+log = structlog.get_logger()
+
+# What one change of the store may hold, and what may wait for it while it is away.
+BATCH_ROWS = 2000
+WAITING_MAX = 1_000_000
+_PAUSE_S = 0.1
+_PAUSE_S_MAX = 5.0
+
+
+class Loader(Protocol):
+    """A role that begins with what the store knows."""
+
+    def load(self, rows: Iterable[tuple[str, bytes]]) -> None:
+        """Take a page of rows."""
+        ...
+
+
+async def load_rows(store: Store, role: Loader, timeout_s: float) -> bool:
+    """Give a role all rows; begins again when the store fails, and gives up after a time.
+
+    Returns whether it had them all.
+    """
+    pause_s = _PAUSE_S
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    async for page in store.scan(ROWS):
+                        role.load(page)
+                except StorageError as error:
+                    log.warning("rooms.rows.unread", reason=str(error))
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+                else:
+                    return True
+    except TimeoutError:
+        return False
+
+
+class RowWriter:
+    """Writes what routers found to be news, as fast as the store takes it.
+
+    What waits is bounded: the rest is counted, and comes to brokers with the next refresh.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Oldest first; what is not there any more has no value.
+        self._waiting: dict[str, bytes | None] = {}
+        self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+        self.written = 0
+        self.dropped = 0
+        self.failures = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many rows are to be written yet."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.create_task(self._write())
+
+    async def stop(self, patience_s: float) -> None:
+        """Write what waits, for so long, and end."""
+        await self.drained(patience_s)
+        await stop(self._task)
+        self._task = None
+        if self._waiting:
+            log.warning("rooms.rows.unwritten", rows=len(self._waiting))
+
+    async def drained(self, patience_s: float) -> bool:
+        """Wait until all is written; whether it was in time."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def add(self, puts: Mapping[str, bytes], deletes: Iterable[str]) -> None:
+        """Have rows written and removed; the last that is said of a row counts."""
+        waiting = self._waiting
+        for key in deletes:
+            self._keep(waiting, key, None)
+        for key, value in puts.items():
+            self._keep(waiting, key, value)
+        if waiting:
+            self._idle.clear()
+            self._news.set()
+
+    def _keep(self, waiting: dict[str, bytes | None], key: str, value: bytes | None) -> None:
+        if key not in waiting and len(waiting) >= WAITING_MAX:
+            self.dropped += 1
+        else:
+            waiting[key] = value
+
+    async def _write(self) -> None:
+        pause_s = _PAUSE_S
+        while True:
+            await self._news.wait()
+            batch = dict(islice(self._waiting.items(), BATCH_ROWS))
+            puts = {key: value for key, value in batch.items() if value is not None}
+            try:
+                await self._store.change(ROWS, puts, [key for key in batch if key not in puts])
+            except StorageError as error:
+                self.failures += 1
+                log.warning("rooms.rows.refused", rows=len(batch), reason=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+                continue
+            pause_s = _PAUSE_S
+            self._done(batch)
+
+    def _done(self, batch: Mapping[str, bytes | None]) -> None:
+        waiting = self._waiting
+        self.written += len(batch)
+        for key, value in batch.items():
+            # Something newer may have been said meanwhile.
+            if waiting[key] is value:
+                del waiting[key]
+        if not waiting:
+            self._news.clear()
+            self._idle.set()
