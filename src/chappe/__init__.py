@@ -1,6 +1,7 @@
 """Chappe: a realtime messaging platform."""
 
 from chappe.client import (
+    Attendance,
     Client,
     ClientOptions,
     Consumer,
@@ -27,6 +28,7 @@ from chappe.message import Message
 from chappe.node.embedded import Hub
 
 __all__ = [
+    "Attendance",
     "BadRequest",
     "ChappeError",
     "Client",

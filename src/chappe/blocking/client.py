@@ -13,7 +13,7 @@ from chappe.blocking.background import Background
 from chappe.blocking.closing import Closing
 from chappe.blocking.handler import Handler, Pool
 from chappe.blocking.queueing import Queueing
-from chappe.client import ClientOptions, Message, Position, Published
+from chappe.client import Attendance, ClientOptions, Message, Position, Published
 from chappe.client.connection import OnNotice
 from chappe.client.identity import Token
 from chappe.errors import ConnectionClosed
@@ -33,9 +33,9 @@ class Client(Queueing, Closing):
         """Send to one endpoint, or to each of a list; return the message's id."""
         return self._background.call(self._client.send(to, data))
 
-    def publish(self, to: str, data: Any) -> Published:
-        """Publish to a topic; return the message's id and how many nodes took it."""
-        return self._background.call(self._client.publish(to, data))
+    def publish(self, to: str, data: Any, *, reliable: bool = False) -> Published:
+        """Publish to a topic or a room; return the message's id and how many nodes took it."""
+        return self._background.call(self._client.publish(to, data, reliable=reliable))
 
     def post(self, to: str | Sequence[str], data: Any) -> None:
         """Send, or publish if `to` is a topic or a room, without an answer from the hub.
@@ -60,6 +60,18 @@ class Client(Queueing, Closing):
     def unsubscribe(self, topic: str, *, as_: str | None = None) -> None:
         """Receive no more of a topic, as oneself or as an avatar."""
         self._background.call(self._client.unsubscribe(topic, as_=as_))
+
+    def join(self, room: str) -> None:
+        """Receive what is published to a room, also after a reconnect."""
+        self._background.call(self._client.join(room))
+
+    def leave(self, room: str) -> None:
+        """Receive no more of a room."""
+        self._background.call(self._client.leave(room))
+
+    def members(self, room: str, n: int = 0) -> Attendance:
+        """Tell how many are in a room, and who they are if they are no more than `n`."""
+        return self._background.call(self._client.members(room, n))
 
     def position(self, topic: str) -> Position | None:
         """The place of the last message taken from a topic, to be kept for `since`."""
@@ -157,6 +169,11 @@ class Client(Queueing, Closing):
     def subscriptions(self) -> tuple[str, ...]:
         """The topics that are subscribed."""
         return self._client.subscriptions
+
+    @property
+    def rooms(self) -> tuple[str, ...]:
+        """The rooms that were joined."""
+        return self._client.rooms
 
     @property
     def dropped(self) -> int:

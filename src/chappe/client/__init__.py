@@ -25,10 +25,12 @@ from chappe.client.oneway import OneWayProducer
 from chappe.client.options import ClientOptions
 from chappe.client.position import Position
 from chappe.client.producer import Producer, Receipt
+from chappe.client.rooming import Attendance
 from chappe.client.stream import StreamDial
 from chappe.message import Message
 
 __all__ = [
+    "Attendance",
     "Client",
     "ClientOptions",
     "Connecting",

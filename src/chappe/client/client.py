@@ -15,11 +15,13 @@ from chappe.client.form import check_receivers, check_text, encode_data
 from chappe.client.identity import Identity, Token
 from chappe.client.letter import Inspection
 from chappe.client.link import Dial
+from chappe.client.membership import Memberships
 from chappe.client.options import ClientOptions
 from chappe.client.outlet import Post
 from chappe.client.position import Position
 from chappe.client.provider import Handler
 from chappe.client.queueing import Queueing
+from chappe.client.rooming import Rooming
 from chappe.client.service import Services
 from chappe.client.subscription import Subscription
 from chappe.client.workqueue import Workqueues
@@ -32,13 +34,16 @@ if TYPE_CHECKING:
 
 
 class Published(NamedTuple):
-    """What became of a published message: its id, and how many nodes took it."""
+    """What became of a published message: its id, and how many nodes took it.
+
+    Of one to a room nobody counts them: 0.
+    """
 
     message: str
     nodes: int
 
 
-class Client(Queueing):
+class Client(Queueing, Rooming):
     """One endpoint's connection to a hub, which comes back by itself when it is lost.
 
     Requests may be made at any time: while there is no connection they wait for the next one, up
@@ -69,6 +74,7 @@ class Client(Queueing):
             dial, self._conversation, Identity(as_, token, app), options, rng, on_notice
         )
         # Kept beside what they are parts of: posting is on the path of every message.
+        self._form = dial.form
         self._outgoing = self._conversation.outgoing
         self._writer = self._connection.writer
         self._asking = Asking(self._conversation, self._connection, options)
@@ -83,6 +89,8 @@ class Client(Queueing):
             rng,
             options.requests_max,
         )
+        self._memberships = Memberships()
+        self._conversation.tenants.append(self._memberships)
         self._services = Services(
             self._conversation, self._connection, self._asking, dial.form, options
         )
@@ -166,9 +174,16 @@ class Client(Queueing):
         reply = await self._asking.ask_payload(Send, to, data)
         return str(reply.message)
 
-    async def publish(self, to: str, data: Any) -> Published:
-        """Publish to a topic; return the message's id and how many nodes took it."""
-        reply = await self._asking.ask_payload(Publish, to, data)
+    async def publish(self, to: str, data: Any, *, reliable: bool = False) -> Published:
+        """Publish to a topic or a room; return the message's id and how many nodes took it.
+
+        What is reliable goes to its room by several ways at once, and arrives once.
+        """
+        if reliable:
+            fields = {"to": check_text(to), "reliable": True}
+            reply = await self._asking.ask_carrying(Publish, fields, *encode_data(data))
+        else:
+            reply = await self._asking.ask_payload(Publish, to, data)
         return Published(str(reply.message), reply.nodes or 0)
 
     def post(self, to: str | Sequence[str], data: Any) -> None:

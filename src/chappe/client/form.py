@@ -18,7 +18,7 @@ from chappe.wire import ops, packed, text
 from chappe.wire.ops import CODES, VERSION, Op, Publish, Reply, Request, Respond, Send
 
 PayloadKind = type[Send] | type[Publish]
-CarryKind = type[Request] | type[Respond] | type[Send]
+CarryKind = type[Request] | type[Respond] | type[Send] | type[Publish]
 Receivers = str | Sequence[str]
 
 _pack = msgspec.msgpack.Encoder().encode

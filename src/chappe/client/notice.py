@@ -12,7 +12,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Dropped(Notice, frozen=True):
-    """The hub dropped that many topic messages, because this client read too slowly."""
+    """The hub dropped that many messages of topics and rooms: this client read too slowly."""
 
     n: int
 
@@ -50,7 +50,7 @@ class Unsubscribed(Notice, frozen=True):
 
 
 class Stopped(Notice, frozen=True):
-    """A queue could not be consumed, or a service provided, again after a reconnect."""
+    """A queue could not be consumed, a service provided, or a room joined after a reconnect."""
 
     address: str
     error: RequestError

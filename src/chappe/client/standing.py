@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Standing(Protocol):
-    """A wish that is said again on every new connection: to subscribe, to consume, to provide."""
+    """A wish that is said again on every new connection: to subscribe, consume, provide, join."""
 
     @property
     def wanted(self) -> bool:
