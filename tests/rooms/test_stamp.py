@@ -54,6 +54,14 @@ def test_clocks_that_differ_do_not_show_if_it_is_known_by_how_much():
     assert maybe_delays(probe, 1_630, 10_000) == Delays(100, 200, 300)
 
 
+def test_a_publisher_need_not_know_how_far_a_proxys_clock_is_ahead():
+    probe = make_probe()
+    stamp(probe, "gw", RoleKind.PUBLISHER, 1_000, 1_000)
+    stamp(probe, "px", RoleKind.PROXY, 901_100, 901_110, -1_200_000)
+    stamp(probe, "bk", RoleKind.BROKER, -298_690, -298_670, 300_000)
+    assert maybe_delays(probe, 1_630, 10_000) == Delays(100, 200, 300)
+
+
 def test_a_clock_that_jumped_makes_no_link_slower_than_the_way_or_faster_than_nothing():
     probe = carry(make_probe())
     assert maybe_delays(probe, 1_630 + 60_000_000, 700).to_gateway == 700

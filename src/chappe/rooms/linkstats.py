@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from math import ceil, inf
 from typing import NamedTuple
 
 from chappe.wire.rooms import RoleKind
@@ -50,6 +52,15 @@ class LinkRow:
     alarms: tuple[str, ...] = ()
 
 
+class Recent(NamedTuple):
+    """What probes found of a link in a short time."""
+
+    sent: int
+    failed: int
+    p50_us: int | None
+    p99_us: int | None
+
+
 @dataclass(slots=True)
 class LinkStats:
     """The last measurements of one link, in order of time and in order of size."""
@@ -65,8 +76,10 @@ class LinkStats:
     well_in_a_row: int = 0
     last_us: int | None = None
     at_us: int = 0
-    # When it was told of as an event, by the monotonic clock.
-    told: float = float("-inf")
+    # When it was told of as an event, by the monotonic clock, and what had come and failed by then.
+    told: float = -inf
+    told_arrived: int = 0
+    told_failed: int = 0
     _window: deque[int] = field(default_factory=deque)
     _sorted: array[int] = field(default_factory=lambda: array("q"))
     _sum_us: int = 0
@@ -107,9 +120,15 @@ class LinkStats:
 
     def quantile_us(self, part: float) -> int | None:
         """The least delay that so many of the window did not exceed."""
-        if not self._sorted:
-            return None
-        return self._sorted[min(int(part * len(self._sorted)), len(self._sorted) - 1)]
+        return _quantile(self._sorted, part)
+
+    def recent(self) -> Recent:
+        """What there is to tell since it was told last; it is told now."""
+        arrived, failed = self.arrived - self.told_arrived, self.failed - self.told_failed
+        self.told_arrived, self.told_failed = self.arrived, self.failed
+        tail = islice(reversed(self._window), arrived + failed)
+        delays = sorted(delay for delay in tail if delay != _LOST)
+        return Recent(arrived + failed, failed, _quantile(delays, 0.5), _quantile(delays, 0.99))
 
     def row(self, link: Link, alarms: Iterable[str] = ()) -> LinkRow:
         """What is told of it."""
@@ -141,15 +160,21 @@ class LinkStats:
             self._sum_us -= sample
 
 
+def _quantile(delays: Sequence[int], part: float) -> int | None:
+    """Of sorted ones, the least that so many do not exceed; None of none."""
+    return delays[max(ceil(part * len(delays)), 1) - 1] if delays else None
+
+
 class LinkBook:
     """The links that are looked at, those tried longest ago first; bounded."""
 
-    def __init__(self, links_max: int, samples_max: int) -> None:
+    def __init__(
+        self, links_max: int, samples_max: int, forget: Callable[[Link, LinkStats], None]
+    ) -> None:
         self._links_max = links_max
         self._samples_max = samples_max
+        self._forget = forget
         self._links: dict[Link, LinkStats] = {}
-        # Links that had to make room for others.
-        self.forgotten = 0
 
     def __len__(self) -> int:
         return len(self._links)
@@ -157,21 +182,16 @@ class LinkBook:
     def __iter__(self) -> Iterator[tuple[Link, LinkStats]]:
         return iter(self._links.items())
 
-    def get(self, link: Link) -> LinkStats | None:
-        """A link, if it was tried."""
-        return self._links.get(link)
-
     def take(self, link: Link) -> LinkStats:
         """A link that is tried now."""
         stats = self._links.pop(link, None)
         if stats is None:
             stats = LinkStats(self._samples_max)
             if len(self._links) >= self._links_max:
-                del self._links[next(iter(self._links))]
-                self.forgotten += 1
+                self.drop(next(iter(self._links)))
         self._links[link] = stats
         return stats
 
     def drop(self, link: Link) -> None:
-        """Forget a link."""
-        self._links.pop(link, None)
+        """Forget a link that was tried."""
+        self._forget(link, self._links.pop(link))

@@ -32,8 +32,14 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     samples_max: int = 600
     # Links looked at, the ones longest unheard of are forgotten first.
     links_max: int = 4096
+    # Probes that a process sends every `every_s`; where there are more ways, it takes turns.
+    round_max: int = 256
     # Told of each alarm by a POST; nobody if empty.
     webhook: str = ""
+    # A file with 32 bytes or more that sign what is told, as with hooks of apps.
+    webhook_secret_file: str = ""
+    # Which nodes fail is nobody else's business: beyond loopback it is told by TLS.
+    webhook_plaintext: bool = False
 
     def __post_init__(self) -> None:
         # So written, NaN is refused as well.
@@ -43,11 +49,13 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError("rooms.probe.timeout_s: must be above 0, and finite")
         if not 0 < self.sla <= 1:
             raise ConfigError("rooms.probe.sla: must be above 0, and at most 1")
-        for name in ("alarm_failures", "samples_max", "links_max"):
+        for name in ("alarm_failures", "samples_max", "links_max", "round_max"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"rooms.probe.{name}: must be at least 1")
         if self.webhook and not self.webhook.startswith(("http://", "https://")):
             raise ConfigError("rooms.probe.webhook: must begin with http:// or https://")
+        if self.webhook and not self.webhook_secret_file:
+            raise ConfigError("rooms.probe.webhook_secret_file: what is told has to be signed")
 
 
 class RoomsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

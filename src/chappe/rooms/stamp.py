@@ -5,7 +5,9 @@
           + ahead           + ahead         + ahead
 
 Each role reads its own clock. `ahead` brings the time at one end of a link to the clock at its
-other end. Publisher and gateway of a probe are one process with one clock.
+other end. Publisher and gateway of a probe are one process with one clock, so once around it is 0:
+the publisher need not know how far a proxy's clock is ahead, and no time is found that was not
+spent.
 """
 
 from __future__ import annotations
@@ -43,12 +45,13 @@ def maybe_delays(op: Probe, came_us: int, within_us: int) -> Delays | None:
     if tuple(each.role for each in op.stamps) != STAMPED:
         return None
     first, proxy, broker = op.stamps
+    ahead = first.ahead or -(proxy.ahead + broker.ahead)
     return Delays(
-        _between(first, proxy.came, within_us),
-        _between(proxy, broker.came, within_us),
-        _between(broker, came_us, within_us),
+        _within(proxy.came - ahead - first.went, within_us),
+        _within(broker.came - proxy.ahead - proxy.went, within_us),
+        _within(came_us - broker.ahead - broker.went, within_us),
     )
 
 
-def _between(left: Stamp, came_us: int, within_us: int) -> int:
-    return min(max(came_us - left.ahead - left.went, 0), within_us)
+def _within(delay_us: int, within_us: int) -> int:
+    return min(max(delay_us, 0), within_us)
