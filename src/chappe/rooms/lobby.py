@@ -87,6 +87,8 @@ class Lobby:
         self._next_id = hub.ids.next
         self._publisher: Publishing | None = None
         self._gateway: Announcing | None = None
+        # What who asks for a room is told while there are none.
+        self.refusal = "this node serves no rooms"
         self._number_of = lru_cache(_NUMBERS_MAX)(_number_of)
         self._pending = PendingJoins(timer, options.join_timeout_s, self._late)
         # Rooms that somebody is in here, and how often somebody is in one.
@@ -98,17 +100,21 @@ class Lobby:
         """What sessions may say of rooms; a `publish` to one comes to `publish`."""
         return {Join: self.join, Leave: self.leave, Members: self.ask_members}
 
-    def open(self, publisher: Publishing, gateway: Announcing) -> None:
-        """Serve rooms."""
+    def open(self, publisher: Publishing, gateway: Announcing | None) -> None:
+        """Serve rooms; without a gateway one may publish to them, and not be in one."""
         self._publisher = publisher
         self._gateway = gateway
-        gateway.on_confirmed = self.confirmed
+        if gateway is not None:
+            gateway.on_confirmed = self.confirmed
 
     def close(self) -> None:
         """Serve none any more: who waits is told so, who is in one hears nothing from it."""
         self._publisher = self._gateway = None
         for join in self._pending.stop():
-            self._give_up(join, _closed())
+            self._give_up(join, self._closed())
+
+    def _closed(self) -> Unreachable:
+        return Unreachable(f"to: {self.refusal}")
 
     def publish(self, session: Session, op: Publish) -> None:
         """Send a message to all members of a room, wherever they are; answered with its id."""
@@ -124,7 +130,7 @@ class Lobby:
                 " room (rooms.message_bytes_max)"
             )
         if self._publisher is None:
-            raise _closed()
+            raise self._closed()
         message = Message(self._next_id(), session.address, to, hub.now_ms, payload, binary)
         now = hub.clock.monotonic()
         self._publisher.publish(session.app.name, message, number, op.reliable, now)
@@ -137,7 +143,7 @@ class Lobby:
         permit(session.grant.subscribe, "join", to)
         check_kind(to, "room")
         if self._gateway is None:
-            raise _closed()
+            raise self._closed()
         if self._pending.get(session, to) is not None:
             raise Overload(f"to: this session is about to join {to} already")
         if session not in (session.app.rooms.get(to) or ()):
@@ -235,7 +241,7 @@ class Lobby:
         """Ask everybody; without `names`, only whether anybody is there."""
         hub, request = self._hub, op.id
         if self._gateway is None:
-            raise _closed()
+            raise self._closed()
         if names is not None and session.allowances is not None:
             session.allowances.spend(0)
         if request is None:
@@ -321,7 +327,3 @@ def _number_of(to: str) -> int:
     if address.kind != "room":
         raise BadRequest(f"to: a room is meant here, not a {address.kind}")
     return room_number(address.name)
-
-
-def _closed() -> Unreachable:
-    return Unreachable("to: this node serves no rooms")
