@@ -48,6 +48,8 @@ def family(hops: Hops) -> str:
         return "queue"
     if hops[0]["label"] is not None:
         return "request"
+    if any((hop["target"] or "").startswith("room:") for hop in of(hops, "published")):
+        return "room"
     if of(hops, "published"):
         return "topic"
     return "send" if of(hops, "sent") else "other"
@@ -109,18 +111,66 @@ def waits(hops: Hops) -> bool:
     return not any(map(is_done, since)) or is_undone(since) or is_undone(hops)
 
 
-def handings(hops: Hops) -> list[tuple[str, str, int]]:
-    """From whom to whom it was handed, and when."""
-    return [(hop["node"], peer, hop["time"]) for hop in hops for peer in hop["went_to"] or ()]
+def role(hop: Row) -> str | None:
+    """The role of rooms before gateways in which a node passed it on."""
+    return hop["role"] if hop["role"] in ("publisher", "proxy", "broker") else None
+
+
+def handings(hops: Hops) -> list[tuple[str, str, str | None, int]]:
+    """From whom to whom it was handed, as which role, and when; to another than oneself."""
+    return [
+        (hop["node"], peer, role(hop), hop["time"])
+        for hop in hops
+        for peer in hop["went_to"] or ()
+        if peer != hop["node"]
+    ]
+
+
+def comes(hop: Row) -> bool:
+    """Whether it came from another node."""
+    return hop["came_from"] not in (None, hop["node"])
+
+
+def had(hops: Hops, hop: Row) -> tuple[str, str, str | None]:
+    """From whom a node had it, and as which role that gave it: the last that can have."""
+    before = {
+        "publisher": [],
+        "proxy": ["publisher"],
+        "broker": ["proxy", "publisher"],
+        None: ["broker", "proxy", "publisher"],
+    }
+    handed = {(node, peer, word) for node, peer, word, _time in handings(hops)}
+    pair = (hop["came_from"], hop["node"])
+    return *pair, first(word for word in before[role(hop)] if (*pair, word) in handed)
+
+
+def at_gateways(hops: Hops) -> Hops:
+    """Hops that tell of no role on the way to a gateway."""
+    return [hop for hop in of(hops, "sent", "published") if not role(hop)] + of(hops, "copied")
+
+
+def is_through(hops: Hops) -> bool:
+    """Whether a broker had it."""
+    by_brokers = [hop for hop in of(hops, "sent", "published") if role(hop) == "broker"]
+    return bool(by_brokers or at_gateways(hops))
+
+
+def is_missed(hops: Hops, leg: tuple[str, str, str | None]) -> bool:
+    """Whether somebody does without what was handed on so and did not come."""
+    _node, peer, word = leg
+    if peer in {hop["node"] for hop in of(hops, "dropped")}:
+        return False
+    if word == "broker":
+        return peer not in {hop["node"] for hop in at_gateways(hops)}
+    return word is None or not is_through(hops)
 
 
 def travels_on(hops: Hops) -> bool:
     """Whether a node that got it says nothing of it, or one that gave it does not."""
-    handed = {(node, peer) for node, peer, _time in handings(hops)}
-    arrived = {(hop["came_from"], hop["node"]) for hop in hops if hop["came_from"] is not None}
-    dropped_at = {hop["node"] for hop in of(hops, "dropped")}
-    missing = {pair for pair in handed - arrived if pair[1] not in dropped_at}
-    return bool(missing or arrived - handed)
+    handed = {(node, peer, word) for node, peer, word, _time in handings(hops)}
+    arrived = {had(hops, hop) for hop in hops if comes(hop)}
+    missed = {leg for leg in handed - arrived if is_missed(hops, leg)}
+    return bool(missed or arrived - handed)
 
 
 def is_open(hops: Hops) -> bool:
@@ -134,7 +184,8 @@ def in_vain(hops: Hops) -> bool:
     served = {hop["target"] for hop in of(hops, "sent") if hop["n"] != 0}
     for hop in of(hops, "dropped"):
         same = served if hop["target"] is None else served & {hop["target"], None}
-        if hop["reason"] != "nobody" and not same:
+        spared = role(hop) and is_through(hops)
+        if hop["reason"] != "nobody" and not same and not spared:
             return True
     return False
 

@@ -13,8 +13,11 @@ from tests.pipeline.plain import (
     Hops,
     born,
     came,
+    comes,
     delivered,
     family,
+    got,
+    had,
     handings,
     is_done,
     is_undone,
@@ -39,7 +42,7 @@ def took(start: int | None, end: int | None) -> int | None:
     return None if start is None or end is None else max(0, end - start)
 
 
-def role(hop: Row) -> str:
+def part_of(hop: Row) -> str:
     if hop["came_from"] is None:
         return "origin"
     return "relay" if hop["went_to"] else "last"
@@ -47,17 +50,22 @@ def role(hop: Row) -> str:
 
 def is_carried(hops: Hops) -> bool:
     """Whether it goes from node to node; to a queue, from its sender's to the queue's own."""
-    return family(hops) in ("send", "topic", "queue")
+    return family(hops) in ("send", "topic", "room", "queue")
 
 
 def arrivals(hops: Hops) -> Iterator[tuple[Row, int | None]]:
     """Hops that it came to from another node, and how long it was under way."""
-    for hop in of(hops, "sent", "published", "stored"):
-        if hop["came_from"] is not None:
-            way = (hop["came_from"], hop["node"])
-            left = [time for node, peer, time in handings(hops) if (node, peer) == way]
+    for hop in of(hops, "sent", "published", "stored", "copied"):
+        if comes(hop):
+            left = [time for *way, time in handings(hops) if tuple(way) == had(hops, hop)]
             end = None if hop["came"] is None else came(hop)
-            yield hop, took(min(left, default=None), end)
+            # Of copies, it is the last that can have been.
+            before = [time for time in left if role_before(hops, hop) and time <= (end or 0)]
+            yield hop, took(max(before, default=min(left, default=None)), end)
+
+
+def role_before(hops: Hops, hop: Row) -> str | None:
+    return had(hops, hop)[2]
 
 
 def begun(hops: Hops, place: int) -> int | None:
@@ -75,13 +83,13 @@ def is_new(hop: Row) -> bool:
 def steps(hops: Hops) -> Iterator[tuple[str, str, int | None]]:
     """Hop, role, how long it took."""
     kind = family(hops)
-    if kind in ("send", "topic"):
+    if kind in ("send", "topic", "room"):
         yield "delivery", "whole", took(born(hops), delivered(hops))
     if is_carried(hops):
         for hop in of(hops, "sent", "published"):
-            yield "hub", role(hop), took(hop["came"], hop["at"])
+            yield "hub", part_of(hop), took(hop["came"], hop["at"])
         for hop, us in arrivals(hops):
-            yield "link", role(hop), us
+            yield "link", part_of(hop), us
     if kind == "request":
         yield "answer", "whole", took(born(hops), delivered(hops))
     if kind == "queue":
@@ -162,16 +170,16 @@ def latency_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
 
 
 def links_of(all_hops: list[Hops]) -> dict[Any, tuple[int, list[int]]]:
-    """By node, peer and window: how often it was handed, how long what came was under way."""
+    """By node, peer, role and window: how often it was handed, how long what came was under way."""
     handed: Counter[Any] = Counter()
     delays: dict[Any, list[int]] = defaultdict(list)
     for hops in all_hops:
         if is_carried(hops):
             minute = window(born(hops))
-            handed.update((node, peer, minute) for node, peer, _time in handings(hops))
+            handed.update((*way, minute) for *way, _time in handings(hops))
             for hop, us in arrivals(hops):
                 if us is not None:
-                    delays[hop["came_from"], hop["node"], minute].append(us)
+                    delays[*had(hops, hop), minute].append(us)
     return {key: (handed[key], sorted(delays[key])) for key in {*handed, *delays}}
 
 
@@ -199,7 +207,7 @@ def delivery_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
     for hops in all_hops:
         known = path(hops, options)
         there = known["delivered"] is not None
-        if known["family"] in ("send", "topic"):
+        if known["family"] in ("send", "topic", "room"):
             promised = there or known["open"] or known["vain"]
             there = there and not known["open"] and not known["vain"]
         else:
@@ -218,3 +226,23 @@ def is_timely(known: dict[str, Any], options: Options) -> bool:
     else:
         us, limit = took(known["born"], known["delivered"]), options.sla_ms
     return us is not None and us <= limit * 1000
+
+
+def rooms_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
+    """By app, room and window: messages, scaled, deliveries, members, gateways."""
+    found: dict[Any, list[tuple[float, int, int]]] = defaultdict(list)
+    for hops in all_hops:
+        known = path(hops, options)
+        if known["family"] == "room":
+            key = (known["app"], known["target"], window(known["born"]))
+            found[key].append((1 / known["share"], known["receivers"], len(got(hops))))
+    return {
+        key: (
+            len(all_),
+            sum(scaled for scaled, _n, _g in all_),
+            sum(n for _s, n, _g in all_),
+            max(n for _s, n, _g in all_),
+            max(g for _s, _n, g in all_),
+        )
+        for key, all_ in found.items()
+    }

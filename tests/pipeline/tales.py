@@ -37,6 +37,7 @@ _POOLS: Final = (
     ("stored", "lent", "lent", "acked", "acked", "replayed", "died", "dropped"),
     ("sent", "sent", "dropped"),
     ("published", "published", "dropped"),
+    ("published", "published", "published", "copied", "dropped"),
     MESSAGE_KINDS,
 )
 _OF_REQUESTS = ("asked", "answered", "answered")
@@ -50,9 +51,15 @@ _WORDS: Final = {
     "attempt": (None, 1, 2),
     "reason": (None, None, "nobody", "slow_consumer"),
     "target": (None, "x/1", "x/2"),
+    "role": (None,),
     "app": (None, "a", "b"),
     "sender": (None, "user/s"),
     "share": (1.0, 0.5, 0.25),
+}
+# What differs when it is to a room.
+_TO_ROOMS: Final = {
+    "target": ("room:1", "room:2", None, "x/1"),
+    "role": (None, "publisher", "proxy", "broker", "gateway", "juggler"),
 }
 _TOOK = (None, 0, -MS, MS, 3 * MS)
 
@@ -112,6 +119,7 @@ def _message(chance: random.Random, n: int) -> list[Row]:
     else:
         about = {"message": ((time() // MS - EPOCH_MS) << 22) | n}
         kinds = chance.choice(_POOLS)
+    wanted = _WORDS | (_TO_ROOMS if chance.random() < 0.4 else {})
     rows = []
     for _ in range(chance.randint(1, _HOPS_MAX)):
         at, took, delay = time(), chance.choice(_TOOK), chance.choice(_TOOK)
@@ -120,7 +128,7 @@ def _message(chance: random.Random, n: int) -> list[Row]:
             "came": None if took is None else at - took,
             "due": None if delay is None else at + delay,
         }
-        words = {name: chance.choice(words) for name, words in _WORDS.items()}
+        words = {name: chance.choice(words) for name, words in wanted.items()}
         rows.append({**about, "kind": chance.choice(kinds), **times, **words})
     return rows
 

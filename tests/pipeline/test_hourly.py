@@ -83,6 +83,7 @@ def test_an_hour_s_links_are_of_its_messages_and_its_events(
     ways = {
         "node": ["n1"],
         "peer": ["n2"],
+        "role": pa.nulls(1, pa.string()),
         "window": [DAY + HOUR],
         "bucket": pa.array([100], pa.int32()),
         "count": [2],

@@ -36,6 +36,8 @@ def told(rows: list[Row], begin: int = DAY) -> Told:
         last,
         SCHEMA.empty_table(),
         arrow_schema(TABLES["flows"]).empty_table(),
+        SCHEMA.empty_table(),
+        pa.Table.from_pylist([row for row in mine if row["kind"] == "room_link"], SCHEMA),
     )
 
 
@@ -225,3 +227,29 @@ def test_what_messages_say_of_a_link_is_in_one_row_with_what_its_nodes_tell():
 
 def test_of_an_hour_without_a_word_there_are_no_rows():
     assert links(DAY, told([])).num_rows == 0
+
+
+def test_what_probes_found_is_by_the_role_that_hands_messages_over():  # R15
+    def probe(node: str, at: int, **told: Any) -> Row:
+        about = {"node": node, "kind": "room_link", "at": at, "came_from": "a", "peer": "b"}
+        return {**about, "role": "proxy", "n": 10, "failed": 1, **told}
+
+    rows = [
+        probe("c", DAY, delay_p50=40, delay_p99=90),
+        probe("d", DAY + SECOND, failed=0, delay_p50=50, delay_p99=60),
+        probe("c", DAY + SECOND, role="broker", failed=10),
+        probe("c", DAY + MINUTE, n=5, failed=0, delay_p50=3, delay_p99=4),
+        change("link", DAY, round_trip=3, ahead=-4),
+    ]
+    found = {
+        (row["role"], row["window"]): tuple(
+            row[name] for name in ("probes", "failed", "probe_p50", "probe_p99", "beats")
+        )
+        for row in links(DAY, told(rows)).to_pylist()
+    }
+    assert found == {
+        ("proxy", DAY): (20, 1, 50, 90, 0),
+        ("broker", DAY): (10, 10, None, None, 0),
+        ("proxy", DAY + MINUTE): (5, 0, 3, 4, 0),
+        (None, DAY): (0, 0, None, None, 1),
+    }

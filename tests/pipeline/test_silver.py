@@ -106,8 +106,13 @@ NEEDS = {
     **dict.fromkeys(("lent", "acked"), ("message", "group_name")),
     **dict.fromkeys(("asked", "answered"), ("label",)),
     **dict.fromkeys(("link", "link_up", "link_down"), ("peer",)),
+    "room_load": ("partition", "n"),
+    "room_heat": ("app", "target", "partition", "n"),
+    "room_link": ("came_from", "role", "peer", "n"),
+    "room_alarm": ("peer", "reason"),
 }
-GIVEN = {"message": MESSAGE, "group_name": "g", "label": "l", "peer": "p"}
+GIVEN = {"message": MESSAGE, "group_name": "g", "label": "l", "peer": "p", "came_from": "c"}
+GIVEN |= {"app": "a", "target": "t", "role": "r", "reason": "w", "partition": 0, "n": 1}
 
 
 def test_a_row_is_put_aside_exactly_if_it_lacks_what_it_needs():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chappe.pipeline import hourly, packing, paths
 from chappe.pipeline.sketch import ERROR
-from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS, Sums
+from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS, ROOMS, Sums
 from tests.pipeline import plain, plain_sums
 from tests.pipeline.tales import OPTIONS, TALES, UNSHRUNK, Tale
 from tests.pipeline.traffic import Row
@@ -59,7 +59,7 @@ def test_steps_are_counted_by_how_long_they_took(tale: Tale):
 @given(TALES)
 def test_links_have_what_was_handed_on_and_what_of_it_came(tale: Tale):
     rows = made(LINKS, sums_of(tale.table(), tale)[LINKS])
-    found = by(rows, "node peer window", "handed arrived delay_p50 delay_p99")
+    found = by(rows, "node peer role window", "handed arrived delay_p50 delay_p99")
     truth = plain_sums.links_of(plain.trails(tale))
     for key, (handed, delays) in truth.items():
         assert found[key][:2] == (handed, len(delays))
@@ -93,6 +93,15 @@ def test_what_was_promised_is_delivered_or_not_in_time_or_not(tale: Tale):
 
 
 @UNSHRUNK
+@given(TALES)
+def test_rooms_have_what_was_said_in_them_and_who_heard_it(tale: Tale):
+    sums = sums_of(tale.table(), tale)
+    rows = made(ROOMS, sums[ROOMS]) if ROOMS in sums else []
+    found = by(rows, "app room window", "messages scaled deliveries members gateways")
+    assert found == plain_sums.rooms_of(plain.trails(tale), OPTIONS)
+
+
+@UNSHRUNK
 @given(TALES, st.integers(2, 5))
 def test_sums_of_pieces_add_up_to_the_sums_of_all(tale: Tale, pieces: int):
     rows = tale.table()
@@ -102,5 +111,5 @@ def test_sums_of_pieces_add_up_to_the_sums_of_all(tale: Tale, pieces: int):
         for n in sorted(set(piece.tolist()))
     ]
     for name, whole in sums_of(rows, tale).items():
-        together = made(name, *(part[name] for part in parts))
+        together = made(name, *(part[name] for part in parts if name in part))
         assert sorted(map(repr, together)) == sorted(map(repr, made(name, whole)))

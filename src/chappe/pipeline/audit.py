@@ -35,11 +35,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.hours import hour_us
-from chappe.pipeline.kinds import DROPPING
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.verdicts import Row, Verdict, ready_at, settled, time_of, was_taken
+from chappe.pipeline.whereabouts import missing, untold_by
 
 _ABOUT = ("app", "family", "message", "label", "sender", "target", "born")
 _OF_PATHS = ("hour", *_ABOUT, "ready", "delivered", "ended", "open", "suspect", "hops")
@@ -174,12 +174,8 @@ def _waits(path: Row) -> Iterator[tuple[str, str]]:
         asked = [hop["came_from"] or hop["node"] for hop in hops if hop["kind"] == "asked"]
         yield (asked[0] if asked else hops[-1]["node"]), family
     else:
-        handed = {(hop["node"], peer) for hop in hops for peer in hop["went_to"] or ()}
-        came = {(hop["came_from"], hop["node"]) for hop in hops if hop["came_from"] is not None}
-        # A node that tells that it dropped a message got it.
-        dropped_at = {hop["node"] for hop in hops if hop["kind"] in DROPPING}
-        yield from ((to, "arrive") for _, to in handed - came if to not in dropped_at)
-        yield from ((giver, "tell") for giver, _ in came - handed)
+        yield from ((taker, "arrive") for taker in missing(hops))
+        yield from ((giver, "tell") for giver in untold_by(hops))
 
 
 def _judge(path: Row, who: str, what: str, known: Known, options: Options) -> Said | None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS
 from chappe.pipeline.columns import NONE, Flags, Longs, longs, of_ranks, optional, present
-from chappe.pipeline.kinds import DROPPING, FAMILIES, SENDING
+from chappe.pipeline.kinds import DROPPING, FAMILIES, ROOM, SENDING
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import HOP, HOP_NAMES, TABLES, arrow_schema, arrow_type
 from chappe.pipeline.trails import Trails, bits_of, done_with
@@ -15,7 +15,7 @@ from chappe.pipeline.trails import Trails, bits_of, done_with
 _SCHEMA = arrow_schema(TABLES["paths"])
 _HOP = arrow_type(HOP)
 _FAMILIES = [*FAMILIES, "other"]
-QUEUE, REQUEST = map(_FAMILIES.index, ("queue", "request"))
+QUEUE, REQUEST, _ROOM = map(_FAMILIES.index, ("queue", "request", ROOM))
 
 
 class Facts:
@@ -92,6 +92,7 @@ class Facts:
         said = [self._has(*kinds) for kinds in FAMILIES.values()]
         # A request is known by its label.
         said[REQUEST] &= present(self._label)
+        said[_ROOM] |= self._trails.those(self._trails.of[self._trails.to_room])
         return np.select(said, range(len(said)), len(said))
 
     def _share(self) -> Longs:
@@ -119,7 +120,7 @@ class Facts:
         """Whether something must still come, or should have."""
         trails = self._trails
         replied = trails.first(trails.time, self._replies()) < NONE
-        on_the_way = trails.those(trails.lost) | trails.those(trails.untold)
+        on_the_way = trails.those(trails.legs.lost) | trails.those(trails.legs.untold)
         found: Flags = np.select(
             [self._family == QUEUE, self._family == REQUEST],
             [~self._has("cancelled") & self._waiting(), ~replied],
@@ -149,7 +150,7 @@ class Facts:
         """Whether it was dropped where somebody wanted it, and no other node gave it to them; where
         it is not told to whom it was, or to how many, it may have been to them."""
         trails = self._trails
-        dropped = trails.drops & ~trails.unwanted
+        dropped = trails.drops & ~trails.unwanted & ~trails.legs.spared
         if not dropped.any():
             return trails.those(trails.of[dropped])
         given = trails.any_of(*SENDING) & trails.gives

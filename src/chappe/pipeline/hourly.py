@@ -20,9 +20,10 @@ from chappe.pipeline.links import links, travels
 from chappe.pipeline.packing import EVENTS, SUMS, Pack, framed, mixed, read, runs, together
 from chappe.pipeline.parts import Attempt, write_part
 from chappe.pipeline.queues import first_change, flows, of_queues
+from chappe.pipeline.rooms import loads, rooms, said
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.silver import once
-from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS
+from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS, ROOMS
 from chappe.pipeline.told import beats, told
 
 # More tasks than this are not worth their start.
@@ -33,7 +34,9 @@ _MAKERS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
     DELIVERY: delivery,
     LINKS: travels,
     FLOWS: flows,
+    ROOMS: said,
 }
+_LOADS: Final = "room_load"
 # A pack of where it is written what nodes told of an hour.
 _SOURCES: Final = "sources"
 # A pack that tells since when the hour's flows are others than they were.
@@ -86,6 +89,9 @@ def _put_hour(
     found = told(kept.pop(_SOURCES))
     made = {note: _MAKERS[note](rows) for note, rows in kept.items()}
     write_part(attempt, LINKS, name, 0, links(begin, found, made.get(LINKS)))
+    load = loads(found.rooms, clocks)
+    write_part(attempt, _LOADS, name, 0, load)
+    write_part(attempt, ROOMS, name, 0, rooms(found.rooms, load, clocks, made.get(ROOMS)))
     flowing = of_queues(found.thrown, clocks)
     if FLOWS in made:
         flowing = pa.concat_tables([made[FLOWS].cast(flowing.schema), flowing])

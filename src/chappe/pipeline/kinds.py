@@ -26,15 +26,24 @@ QUEUE_KINDS: Final = _of("queue")
 # With these a message left a node; with these, for single receivers; with these, it was lost.
 PASSING: Final = _of("send", "publish")
 SENDING: Final = _of("send")
+PUBLISHING: Final = _of("publish")
 DROPPING: Final = _of("drop")
 # These happened where it was, and did not bring it anywhere.
 STAYING: Final = _of("drop", "note")
+# What is published to a room is counted apart from what is to topics: its address says so.
+ROOM: Final = "room"
+ROOM_ADDRESS: Final = "room:"
+# The roles that it passes there on its way to gateways, in that order, as numbers.
+ROLES: Final = {"publisher": 1, "proxy": 2, "broker": 3}
+# That a message came is told with these, too, though nothing else follows from them.
+COMING: Final = (*PASSING, "stored", "copied")
 # The families of messages that go from node to node, on their way to sessions.
-TRAVELLING: Final = (*_families("publish"), *_families("send"))
+TRAVELLING: Final = tuple(dict.fromkeys((ROOM, *_families("publish"), *_families("send"))))
 # What a message is, by the kinds that say so. Several may: what comes first here counts.
 FAMILIES: Final = {
     "queue": QUEUE_KINDS,
     "request": _of("request"),
+    ROOM: (),
     **_families("publish"),
     **_families("send"),
 }

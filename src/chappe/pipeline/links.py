@@ -23,11 +23,12 @@ from chappe.pipeline.schema import TABLES, arrow_schema
 from chappe.pipeline.sketch import gathered, percentiles_of
 from chappe.pipeline.told import BEAT, DOWN, UP, Told
 
-_KEYS = ["node", "peer", "window"]
+# The role of rooms in which a node hands messages to its peer; none: of all other traffic.
+_KEYS = ["node", "peer", "role", "window"]
 # A node that lives says so every second. Whoever did in the last seconds of an hour lived to its
 # end: that it tells more in the next may be known to a later run only.
 _ALIVE_US = 10_000_000
-_COUNTS = ("handed", "arrived", "beats", "ups", "downs", "down_us")
+_COUNTS = ("handed", "arrived", "beats", "ups", "downs", "down_us", "probes", "failed")
 # All but what follows from the others.
 _COLUMNS = arrow_schema(TABLES["links"]).empty_table().drop_columns(["hour", "success"])
 
@@ -35,7 +36,7 @@ _COLUMNS = arrow_schema(TABLES["links"]).empty_table().drop_columns(["hour", "su
 def links(begin: int, told: Told, travelled: pa.Table | None = None) -> pa.Table:
     """Rows by pair and minute of the hour that begins then, of what nodes told in it and of how its
     messages travelled."""
-    parts = [_COLUMNS, _beats(told.links), _downs(told, begin)]
+    parts = [_COLUMNS, _beats(told.links), _downs(told, begin), _probes(told.probes)]
     if travelled is not None:
         parts.append(travelled)
     names = [name for name in _COLUMNS.column_names if name not in _KEYS]
@@ -81,6 +82,17 @@ def _beats(rows: pa.Table) -> pa.Table:
             "ahead": _medians(owner, whole(rows["ahead"]), len(starts)),
         }
     )
+
+
+def _probes(rows: pa.Table) -> pa.Table:
+    """What probes found of links between roles; several gateways may tell of one."""
+    at = longs(whole(rows["at"]))
+    keys = {"node": rows["came_from"], "peer": rows["peer"], "role": rows["role"]}
+    keys["window"] = pa.array(at - at % MINUTE_US)
+    parts = {"n": "sum", "failed": "sum", "delay_p50": "max", "delay_p99": "max"}
+    told = pa.table(keys | {name: rows[name] for name in parts})
+    made = told.group_by(_KEYS, use_threads=False).aggregate([*parts.items()])
+    return made.rename_columns([*_KEYS, "probes", "failed", "probe_p50", "probe_p99"])
 
 
 def _medians(owner: Longs, values: pa.Array, owners: int) -> pa.Array:

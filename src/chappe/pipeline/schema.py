@@ -47,7 +47,7 @@ EVENT = StructType([StructField(column.name, _TYPES[column.type]) for column in 
 # told them; plus `shift` they are by the clock of all.
 _HOP_NAMES = (
     *("kind", "node", "boot", "serial", "at", "target", "came", "came_from", "went_to"),
-    *("n", "bytes", "session", "group_name", "attempt", "due", "reason"),
+    *("n", "bytes", "session", "group_name", "attempt", "due", "reason", "role"),
 )
 HOP = StructType([EVENT[name] for name in _HOP_NAMES] + [StructField("shift", LongType())])
 HOP_NAMES = tuple(field.name for field in HOP)
@@ -116,9 +116,17 @@ TABLES: Final[dict[str, StructType]] = {
         "scaled:double ratio:double ratio_in_time:double"
     ),
     "links": _table(
-        "node:string peer:string window:long handed:long arrived:long success:double "
+        "node:string peer:string role:string window:long handed:long arrived:long success:double "
         "delay_p50:double delay_p99:double beats:long round_trip:long ahead:long "
-        "ups:long downs:long down_us:long"
+        "ups:long downs:long down_us:long probes:long failed:long probe_p50:long probe_p99:long"
+    ),
+    "rooms": _table(
+        "app:string room:string window:long messages:long scaled:double deliveries:long "
+        "counted:long rate:double members:long gateways:long partition:int share:double hot:bool"
+    ),
+    "room_load": _table(
+        "node:string partition:int window:long messages:long copies:long rooms:long members:long "
+        "share:double imbalance:double"
     ),
     "queues": _table(
         "app:string queue:string window:long stored:long lent:long acked:long returned:long "

@@ -27,7 +27,10 @@ _NO_TIME = "at no time that an id is given at"
 # More than there can be; sums of as much as a day brings are still numbers.
 _MANY = 1 << 40
 _TIMES = ("boot", "came", "due")
-_NUMBERS = ("n", "bytes", "round_trip")
+_NUMBERS = (
+    *("n", "bytes", "round_trip", "partition", "copies", "rooms", "members", "gateways"),
+    *("failed", "delay_p50", "delay_p99"),
+)
 # Of what is recorded less often than this, nothing can be said.
 _SHARE_MIN = 1e-9
 # A smaller number at a label's end was no clock's.

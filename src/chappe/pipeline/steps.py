@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chappe.pipeline.columns import NONE, Flags, Longs
+from chappe.pipeline.kinds import COMING
 from chappe.pipeline.trails import Trails
 
 HOPS = ("hub", "link", "delivery", "store", "wait", "work", "done", "answer")
@@ -48,15 +49,14 @@ class Ways:
     def came(self) -> Longs:
         """Hops at which a message came from another node."""
         trails = self._trails
-        came = trails.passes | trails.any_of("stored")
-        return np.flatnonzero(came & (trails.giver >= 0) & self._carried)
+        return np.flatnonzero(trails.any_of(*COMING) & trails.legs.came & self._carried)
 
     @cached_property
     def arrivals(self) -> Steps:
         """From node to node."""
         trails, hops = self._trails, self.came
         came = np.where(trails.came < NONE, trails.came + trails.shift, NONE)
-        us = between(trails.left()[hops], came[hops])
+        us = between(trails.legs.left()[hops], came[hops])
         return Steps(trails.of[hops], same(hops, HOP["link"]), self._role[hops], us)
 
     def stays(self) -> Steps:
@@ -68,7 +68,8 @@ class Ways:
 
     def handings(self) -> Longs:
         """Which of all handings are of such messages."""
-        return np.flatnonzero(self._carried[self._trails.handing])
+        handings = self._trails.legs.handings
+        return handings[self._carried[self._trails.handing[handings]]]
 
     @cached_property
     def _role(self) -> Longs:

@@ -27,7 +27,8 @@ from chappe.pipeline.columns import (
     whole,
 )
 from chappe.pipeline.hours import MINUTE_US
-from chappe.pipeline.kinds import TRAVELLING
+from chappe.pipeline.kinds import ROLES as OF_ROOMS
+from chappe.pipeline.kinds import ROOM, TRAVELLING
 from chappe.pipeline.options import Options
 from chappe.pipeline.sketch import buckets_of
 from chappe.pipeline.spans import Happenings
@@ -43,7 +44,7 @@ from chappe.pipeline.steps import (
 )
 from chappe.pipeline.trails import Trails
 
-LATENCY, LINKS, FLOWS, DELIVERY = "latency", "links", "flows", "delivery"
+LATENCY, LINKS, FLOWS, DELIVERY, ROOMS = "latency", "links", "flows", "delivery", "rooms"
 
 
 class Sums:
@@ -62,6 +63,8 @@ class Sums:
         yield LINKS, self._links()
         yield FLOWS, self._flows()
         yield DELIVERY, self._delivery()
+        if self._is(ROOM).any():
+            yield ROOMS, self._rooms()
 
     def _column(self, name: str) -> pa.Array:
         return whole(self._paths[name])
@@ -142,6 +145,7 @@ class Sums:
             {
                 "node": np.concatenate([trails.giver[hops], trails.node[given]]),
                 "peer": np.concatenate([trails.node[hops], trails.peers[handing]]),
+                "role": np.concatenate([trails.legs.as_role[hops], trails.role[given]]),
                 "window": _window(self._born[of]),
                 "bucket": bucket,
             },
@@ -156,6 +160,7 @@ class Sums:
             made,
             node=of_ranks(made["node"], trails.nodes),
             peer=of_ranks(made["peer"], trails.nodes),
+            role=of_ranks(made["role"] - 1, [*OF_ROOMS]),
             bucket=pa.array(made["bucket"], mask=made["bucket"] < 0),
         )
 
@@ -210,6 +215,19 @@ class Sums:
         )
         made["messages"] = made.pop("count")
         return self._named(made)
+
+    def _rooms(self) -> pa.Table:
+        """Messages to rooms; the most who got one of them, and on how many gateways."""
+        trails, of = self._trails, np.flatnonzero(self._is(ROOM))
+        receivers = self._long("receivers")[of]
+        gives = trails.passes & (trails.n > 0)
+        made = summed(
+            {**self._keys(of, "app", "target"), "window": _window(self._born[of])},
+            {"scaled": 1 / self._share[of], "deliveries": receivers},
+            {"members": receivers, "gateways": trails.total(np.ones_like(trails.n), gives)[of]},
+        )
+        made["messages"] = made.pop("count")
+        return self._named(made, room=of_ranks(made["target"], self._words["target"][1]))
 
     def _keys(self, of: Longs, *names: str) -> dict[str, npt.NDArray[Any]]:
         return {name: self._words[name][0][of].astype(np.int32) for name in names}

@@ -19,8 +19,14 @@ from chappe.pipeline.schema import TABLES, arrow_schema
 UP: Final = "link_up"
 DOWN: Final = "link_down"
 BEAT: Final = "link"
+LOAD: Final = "room_load"
+HEAT: Final = "room_heat"
+PROBED: Final = "room_link"
 _OF_CHANGES = ("kind", "node", "boot", "serial", "at", "peer")
 _OF_LINKS = (*_OF_CHANGES, "round_trip", "ahead")
+_OF_PROBES = ("at", "came_from", "role", "peer", "n", "failed", "delay_p50", "delay_p99")
+_OF_ROOMS = ("kind", "node", "at", "app", "target", "partition", "n", "copies", "rooms", "members",
+             "gateways")  # fmt: skip
 _OF_QUEUES = ("kind", "node", "app", "message", "target", "at", "n")
 _OF_FLOWS = arrow_schema(TABLES["flows"]).remove(0)
 _THROWN = ("removed", "purged")
@@ -45,6 +51,9 @@ class Told(NamedTuple):
     thrown: pa.Table
     # The flows that there were of it.
     flows: pa.Table
+    # What brokers of rooms say of their work, and what probes found of links between roles.
+    rooms: pa.Table
+    probes: pa.Table
 
 
 def looked_at(hours: Iterable[str]) -> set[str]:
@@ -83,6 +92,8 @@ def told(sources: pa.Table) -> Told:
         _last(files(_LINKS)) if _any_down(changes) else {},
         rows_of(files(_QUEUES), _OF_QUEUES, _THROWN),
         pa.concat_tables([_OF_FLOWS.empty_table(), *columns_of(files(_FLOWS), _OF_FLOWS.names)]),
+        rows_of(files(_LINKS), _OF_ROOMS, (LOAD, HEAT)),
+        rows_of(files(_LINKS), _OF_PROBES, (PROBED,)),
     )
 
 

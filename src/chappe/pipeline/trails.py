@@ -14,8 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chappe.pipeline.columns import NONE, Flags, Longs, equal, longs, present, ranks
-from chappe.pipeline.kinds import DROPPING, MESSAGE_KINDS, PASSING
+from chappe.pipeline.columns import NONE, Flags, Longs, equal, flags, longs, present, ranks
+from chappe.pipeline.kinds import (
+    DROPPING,
+    MESSAGE_KINDS,
+    PASSING,
+    PUBLISHING,
+    ROLES,
+    ROOM_ADDRESS,
+)
+from chappe.pipeline.legs import Legs
 
 BITS: Final = {kind: 1 << n for n, kind in enumerate(MESSAGE_KINDS)}
 
@@ -94,6 +102,23 @@ class Trails:
         return ~present(self._columns["reason"])
 
     @cached_property
+    def role(self) -> Longs:
+        """In which role of rooms a node tells it, as a number: 0 of those that tell no such role,
+        and of gateways, which give it to sessions as any node does."""
+        column = self._columns["role"]
+        if column.null_count == len(column):
+            return np.zeros(self.size, np.int64)
+        encoded = column.dictionary_encode()
+        table = [ROLES.get(name, 0) for name in encoded.dictionary.to_pylist()]
+        return np.array([*table, 0], np.int64)[longs(encoded.indices, len(table))]
+
+    @cached_property
+    def to_room(self) -> Flags:
+        """Where it is published to a room."""
+        rooms = flags(pc.starts_with(self._columns["target"], ROOM_ADDRESS))
+        return rooms & self.any_of(*PUBLISHING)
+
+    @cached_property
     def unwanted(self) -> Flags:
         """Where it was dropped because nobody wanted it."""
         return equal(self._columns["reason"], "nobody")
@@ -147,47 +172,10 @@ class Trails:
         """Where it was lost."""
         return self.any_of(*DROPPING)
 
-    # From node to node.
-
     @cached_property
-    def handed(self) -> Longs:
-        """What was handed on, as a number: which message, from whom, to whom."""
-        return self._way(self.of[self.handing], self.node[self.handing], self.peers)
-
-    @cached_property
-    def arrived(self) -> Longs:
-        """The same of each hop, as who got it tells; -1 of those that came from no node."""
-        way = self._way(self.of, self.giver, self.node)
-        return np.where(self.giver >= 0, way, -1)
-
-    def _way(self, of: Longs, giver: Longs, taker: Longs) -> Longs:
-        count = max(1, len(self.nodes))
-        return (of * count + giver) * count + taker
-
-    @cached_property
-    def lost(self) -> Longs:
-        """Messages that were handed on, and did not come: who dropped one got it."""
-        gone = ~np.isin(self.handed, self.arrived)
-        of, taker = self.of[self.handing][gone], self.peers[gone]
-        places = self.of[self.drops] * len(self.nodes) + self.node[self.drops]
-        return of[~np.isin(of * len(self.nodes) + taker, places)]
-
-    @cached_property
-    def untold(self) -> Longs:
-        """Messages that came from a node which does not tell that it handed them on."""
-        came = self.giver >= 0
-        return self.of[came][~np.isin(self.arrived[came], self.handed)]
-
-    def left(self) -> Longs:
-        """Of each hop, when the node that it came from first handed it there; NONE if unknown."""
-        order = np.lexsort((self.time[self.handing], self.handed))
-        ways, times = self.handed[order], self.time[self.handing][order]
-        found = np.full(self.size, NONE, np.int64)
-        if len(ways):
-            place = np.minimum(np.searchsorted(ways, self.arrived), len(ways) - 1)
-            known = ways[place] == self.arrived
-            found[known] = times[place[known]]
-        return found
+    def legs(self) -> Legs:
+        """From node to node."""
+        return Legs(self)
 
     # Of messages.
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from chappe.pipeline.kinds import DROPPING, PASSING, STAYING
+from chappe.pipeline.whereabouts import comings, role_of
 
 Hop = dict[str, Any]
 
@@ -104,15 +105,33 @@ def _parent(hops: list[Hop], index: int) -> int | None:
         asked = [n for n, before in enumerate(hops) if before["kind"] == "asked"]
         here = [n for n in asked if hops[n]["node"] == hop["node"]]
         return next(iter(here or asked), None)
-    for other, before in enumerate(hops):
-        if other == index or before["kind"] not in _HANDING:
-            continue
-        if hop["came_from"] == before["node"] and hop["node"] in (before["went_to"] or ()):
-            return other
-        stays = hop["kind"] in STAYING and hop["came_from"] is None
-        if stays and hop["node"] == before["node"]:
-            return other
-    return None
+    handing = [n for n, one in enumerate(hops) if n != index and one["kind"] in _HANDING]
+    if hop["came_from"] is not None:
+        return _giver(hops, index, handing)
+    here = [n for n in handing if hops[n]["node"] == hop["node"]]
+    if hop["kind"] not in STAYING:
+        return None
+    mine = [n for n in here if hop["role"] and hops[n]["role"] == hop["role"]]
+    return next(iter(mine or here), None)
+
+
+def _giver(hops: list[Hop], index: int, handing: list[int]) -> int | None:
+    """The hop that handed it to another; of several, that of the role which did. What a node has
+    from itself, its broker gave to its gateway."""
+    hop = hops[index]
+    if hop["came_from"] == hop["node"]:
+        brokers = [n for n in handing if hops[n]["node"] == hop["node"]]
+        return next((n for n in brokers if hops[n]["role"] == "broker"), None)
+    legs = {id(one): role for one, (_giver, _taker, role) in comings(hops)}
+    gave = [
+        n
+        for n in handing
+        if hops[n]["node"] == hop["came_from"] and hop["node"] in (hops[n]["went_to"] or ())
+    ]
+    as_role = [n for n in gave if role_of(hops[n]) == legs.get(id(hop))]
+    # Of copies over one way, the last before it came.
+    before = [n for n in as_role if n < index and role_of(hops[n])]
+    return next(iter(before[-1:] or as_role or gave), None)
 
 
 def _line(hop: Hop, born: int | None) -> Text:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from chappe.pipeline.kinds import DROPPING, PASSING, SENDING
 from chappe.pipeline.options import Options
+from chappe.pipeline.whereabouts import came_through, role_of
 
 Row = dict[str, Any]
 
@@ -75,7 +76,9 @@ def _dropped(path: Row) -> Verdict | None:
     # Who was given it; how many they were may not be told.
     given = {hop["target"] for hop in _of_kind(path, *SENDING) if hop["n"] != 0}
     for hop in _of_kind(path, *DROPPING):
-        wanted = hop["reason"] != "nobody"
+        # Of a copy for a room, on its way to gateways that others came to, nobody missed anything.
+        spared = role_of(hop) and came_through(path["hops"])
+        wanted = hop["reason"] != "nobody" and not spared
         # If it is not told who it was for, they may be the same.
         to_them = given if hop["target"] is None else given & {hop["target"], None}
         if wanted and not to_them:
