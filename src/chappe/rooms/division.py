@@ -33,10 +33,13 @@ class Division:
         lease_s: float,
         changed: Callable[[], None],
         forgotten: Callable[[], None],
+        stand_s: float | None = None,
     ) -> None:
         self._coordination = coordination
         self._paths = paths
-        self._lease_s = lease_s
+        self._pause_s = lease_s / TRIES
+        # How long who was forgotten stands.
+        self._stand_s = lease_s if stand_s is None else stand_s
         self._changed = changed
         self._forgotten = forgotten
         self._watches = Watches(coordination, changed)
@@ -49,6 +52,11 @@ class Division:
     def wanted(self) -> int:
         """How many there are to be; as many as there are, if nobody says more."""
         return max(self._wanted, self.number)
+
+    @property
+    def known(self) -> bool:
+        """Whether everything has been looked at once."""
+        return self.number > 0 and all(bench.known for bench in self.benches.values())
 
     def start(self) -> None:
         """Begin to watch."""
@@ -88,7 +96,7 @@ class Division:
                 return
             except ClusterError as error:
                 log.debug("rooms.number.unwritten", path=self._paths.number, reason=str(error))
-                await asyncio.sleep(self._lease_s / TRIES)
+                await asyncio.sleep(self._pause_s)
             else:
                 return
 
@@ -96,7 +104,7 @@ class Division:
         """Watch the partitions that there are, and are to be, and no others."""
         for partition in range(self.wanted):
             if partition not in self.benches:
-                bench = self.benches[partition] = Bench(self._lease_s)
+                bench = self.benches[partition] = Bench(self._stand_s)
                 self._watches.bench(self._paths.row(partition), bench)
         for partition in [known for known in self.benches if known >= self.wanted]:
             del self.benches[partition]

@@ -127,15 +127,9 @@ class Lookout:
 
     def _complete(self) -> bool:
         """Whether everything has been looked at once."""
-        divisions = [self._brokers]
-        benches = [self._proxies]
-        if self._independent:
-            divisions.append(self._own_routers)
-        else:
-            benches.append(self._routers)
-        for division in divisions:
-            benches += division.benches.values()
-        return all(each.number for each in divisions) and all(bench.known for bench in benches)
+        if not self._brokers.known or not self._proxies.known:
+            return False
+        return self._own_routers.known if self._independent else self._routers.known
 
     def _called(self, now: float) -> Roll:
         return Roll(

@@ -1,0 +1,261 @@
+"""Doubling: from P partitions to 2P, of brokers or of independent routers, losing nothing (R9).
+
+    wanted = 2P      new partitions are started, and load what their siblings have
+    all are Running  each of their replicas has what it needs
+    number = 2P      proxies follow; brokers keep both until all proxies do, then clean up
+
+What is done is in the registry alone. So whoever was interrupted begins again and goes on where the
+last one was; only before the number is set may one take it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import structlog
+
+from chappe.errors import ClusterError, Conflict
+from chappe.registry.coordination import Coordination, Versioned
+from chappe.rooms.division import Division, read_number
+from chappe.rooms.options import RoomsOptions
+from chappe.rooms.partition import PARTITIONS_MAX, is_power_of_two
+from chappe.rooms.paths import Partitioned, paths_of
+from chappe.rooms.roll import Seats
+
+log = structlog.get_logger()
+
+# A tool has no lease of its own; it tries this often while the registry does not answer.
+_LEASE_S = 15.0
+
+
+class Step(StrEnum):
+    """How far a doubling is."""
+
+    # New partitions make ready.
+    READYING = "readying"
+    # The number is set; not all have cleaned up yet.
+    CLEANING = "cleaning"
+    DONE = "done"
+
+
+class Progress(NamedTuple):
+    """How far a doubling is, who has which partition, and what it waits for."""
+
+    step: Step
+    partitions: int
+    wanted: int
+    replicas: Mapping[int, Seats]
+    missing: tuple[str, ...]
+
+
+class NotDoubled(ClusterError):
+    """A doubling did not come to its end; `missing` says what stands in its way."""
+
+    def __init__(self, reason: str, missing: tuple[str, ...] = ()) -> None:
+        super().__init__("; ".join((reason, *missing)))
+        self.reason = reason
+        self.missing = missing
+
+
+class Doubling:
+    """Doubles the partitions of one kind; made for one run."""
+
+    def __init__(self, coordination: Coordination, paths: Partitioned, *, role: str) -> None:
+        self._coordination = coordination
+        self._paths = paths
+        self._role = role
+        self._begun = False
+        self._news = asyncio.Event()
+        self._division = Division(
+            coordination,
+            paths,
+            lease_s=_LEASE_S,
+            changed=self._news.set,
+            forgotten=self._news.set,
+            # Only who is there counts.
+            stand_s=0.0,
+        )
+
+    async def run(self, tell: Callable[[Progress], None], timeout_s: float) -> Progress:
+        """Double, or go on with a doubling that was begun; `tell` hears of each change.
+
+        Raises NotDoubled when new partitions are not ready in time: then it may be run again, or
+        withdrawn. That not all have cleaned up in time is no failure, and is said in the result.
+        Cancelling it leaves what is done.
+        """
+        self._division.start()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._looked()
+            return await self._double(tell, timeout_s)
+        except TimeoutError:
+            raise NotDoubled(f"the registry did not answer within {timeout_s:g} s") from None
+        finally:
+            await self._division.stop()
+
+    async def withdraw(self) -> int:
+        """Take a doubling back that has not set the number yet, and give that number.
+
+        Raises NotDoubled when there is none.
+        """
+        number = read_number(await self._coordination.get(self._paths.number), self._paths.number)
+        found = await self._coordination.get(self._paths.wanted)
+        if found is None or read_number(found, self._paths.wanted) <= number:
+            raise NotDoubled("no doubling is under way")
+        await self._put(self._paths.wanted, number, found)
+        return number
+
+    async def _double(self, tell: Callable[[Progress], None], timeout_s: float) -> Progress:
+        before = self._division.number
+        if self._division.wanted == before and self._unclean(before):
+            return await self._clean(before, tell, timeout_s)
+        wanted = 2 * before
+        if wanted > PARTITIONS_MAX:
+            raise NotDoubled(f"{PARTITIONS_MAX} partitions are the most")
+        if self._division.wanted > wanted:
+            raise NotDoubled(
+                f"{self._division.wanted} partitions are wanted already, where {before} are"
+            )
+        await self._want(before, wanted)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ready(before, wanted, tell)
+        except TimeoutError:
+            missing = self._unready(before, wanted)
+            raise NotDoubled(f"not ready within {timeout_s:g} s", missing) from None
+        await self._switch(before, wanted)
+        return await self._clean(wanted, tell, timeout_s)
+
+    async def _looked(self) -> None:
+        """Wait until everything has been looked at."""
+        while not self._division.known:
+            self._news.clear()
+            await self._news.wait()
+
+    async def _ready(self, before: int, wanted: int, tell: Callable[[Progress], None]) -> None:
+        """Wait until all new partitions have replicas, and all of these run."""
+        while True:
+            self._news.clear()
+            if self._division.number > before:
+                # Somebody else has gone on with it.
+                return
+            if self._division.wanted < wanted:
+                await self._want(before, wanted)
+            missing = self._unready(before, wanted)
+            tell(self._progress(Step.READYING, before, wanted, missing))
+            if not missing and self._division.wanted == wanted and self._division.known:
+                return
+            await self._news.wait()
+
+    async def _want(self, before: int, wanted: int) -> None:
+        """Say how many there are to be, unless that was said; what a registry forgot is said anew.
+
+        Raises NotDoubled when somebody has withdrawn it meanwhile.
+        """
+        found = await self._coordination.get(self._paths.wanted)
+        value = read_number(found, self._paths.wanted)
+        if value == before and self._begun:
+            raise NotDoubled("it was withdrawn meanwhile")
+        self._begun = True
+        if value != wanted:
+            await self._put(self._paths.wanted, wanted, found)
+
+    async def _switch(self, before: int, wanted: int) -> None:
+        found = await self._coordination.get(self._paths.number)
+        if read_number(found, self._paths.number) == before:
+            await self._put(self._paths.number, wanted, found)
+
+    async def _put(self, path: str, number: int, found: Versioned | None) -> None:
+        try:
+            await self._coordination.put(
+                path, b"%d" % number, None if found is None else found.version
+            )
+        except Conflict as conflict:
+            there = conflict.found
+            now = None if there is None else Versioned(*there)
+            if read_number(now, path) != number:
+                raise NotDoubled(f"somebody else has changed {path} meanwhile") from None
+
+    async def _clean(
+        self, number: int, tell: Callable[[Progress], None], timeout_s: float
+    ) -> Progress:
+        """Wait, as long as one wants to, until all have cleaned up."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while missing := self._unclean(number):
+                    tell(self._progress(Step.CLEANING, number, number, missing))
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return self._progress(Step.CLEANING, number, number, self._unclean(number))
+        done = self._progress(Step.DONE, number, number, ())
+        tell(done)
+        return done
+
+    def _progress(
+        self, step: Step, partitions: int, wanted: int, missing: tuple[str, ...]
+    ) -> Progress:
+        return Progress(step, partitions, wanted, self._replicas(), missing)
+
+    def _replicas(self) -> dict[int, Seats]:
+        now = asyncio.get_running_loop().time()
+        benches = self._division.benches
+        return {partition: benches[partition].seats(now) for partition in sorted(benches)}
+
+    def _unready(self, before: int, wanted: int) -> tuple[str, ...]:
+        """What is not ready of the new partitions, and what to do about it."""
+        missing = []
+        replicas = self._replicas()
+        for partition in range(before, wanted):
+            seats = replicas.get(partition, ())
+            if not seats:
+                missing.append(
+                    f"partition {partition} has no {self._role}: start one with "
+                    f"{self._flag} {partition}"
+                )
+            missing += [
+                f"{self._role} {seat.id} of partition {partition}, on {seat.name}, is not Running"
+                for seat in seats
+                if not seat.running
+            ]
+        return tuple(missing)
+
+    @property
+    def _flag(self) -> str:
+        return "--partition" if self._role == "broker" else "--router-partition"
+
+    def _unclean(self, number: int) -> tuple[str, ...]:
+        """Who still keeps what is another's by now, as they say themselves."""
+        return tuple(
+            f"{self._role} {seat.id} of partition {partition}, on {seat.name}, has not cleaned up"
+            for partition, seats in self._replicas().items()
+            for seat in seats
+            if 0 < seat.place.modulus < number
+        )
+
+
+def doubling_of(
+    coordination: Coordination, options: RoomsOptions, *, routers: bool = False
+) -> Doubling:
+    """Make the doubling of a system's brokers, or of the independent routers that it uses."""
+    paths = paths_of(options)
+    if routers:
+        return Doubling(coordination, paths.independent, role="router")
+    return Doubling(coordination, paths.brokers, role="broker")
+
+
+async def lay_out(coordination: Coordination, paths: Partitioned, partitions: int) -> int:
+    """Say with how many partitions a new system begins, and give how many it has.
+
+    Raises ClusterError. One that has a number already keeps it.
+    """
+    assert is_power_of_two(partitions)
+    try:
+        await coordination.put(paths.number, b"%d" % partitions, None)
+    except Conflict as conflict:
+        there = conflict.found
+        return read_number(None if there is None else Versioned(*there), paths.number)
+    return partitions

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from chappe.registry.coordination import Coordination, HeldSeat
+from chappe.registry.memory import MemoryRegistry
+from chappe.rooms.doubling import NotDoubled, Progress, Step, doubling_of, lay_out
+from chappe.rooms.options import RoomsOptions
+from chappe.rooms.paths import paths_of
+from chappe.rooms.roll import Place
+from chappe.simulation import Simulation
+from chappe.wire.rooms import State
+
+OPTIONS = RoomsOptions()
+NUMBER = "/pubsub/broker/partition_num"
+WANTED = "/pubsub/broker/partition_wanted"
+INIT, RUNNING = State.INIT, State.RUNNING
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.registry = MemoryRegistry()
+        self.outside = self.open("outside")
+        self.told: list[Progress] = []
+
+    def open(self, name: str) -> Coordination:
+        coordination = self.registry.open(name).coordination
+        assert coordination is not None
+        return coordination
+
+    def double(self, *, routers: bool = False, timeout_s: float = 30.0) -> asyncio.Task[Progress]:
+        """Run the tool, as somebody does who has just opened the registry."""
+        doubling = doubling_of(self.open("tool"), OPTIONS, routers=routers)
+        return asyncio.create_task(doubling.run(self.told.append, timeout_s))
+
+    async def sit(
+        self, partition: int, state: State, modulus: int = 0, kind: str = "broker"
+    ) -> HeldSeat:
+        return await self.outside.sit(
+            f"/pubsub/{kind}/partition{partition}", place(f"b{partition}", state, modulus)
+        )
+
+    async def value(self, path: str) -> int | None:
+        found = await self.outside.get(path)
+        return None if found is None else int(found.value)
+
+    async def until(self, path: str, wanted: int) -> None:
+        async with asyncio.timeout(60):
+            async for found in self.outside.watch(path):
+                if found is not None and int(found.value) == wanted:
+                    return
+
+
+def place(name: str, state: State, modulus: int = 0) -> bytes:
+    return msgspec.json.encode(Place(name=name, host=name, port=1, state=state, modulus=modulus))
+
+
+def play(story: Callable[[Rig], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await story(Rig())
+
+    Simulation(1).run(whole())
+
+
+# R9
+def test_the_number_is_set_when_every_new_replica_is_running_and_not_before():
+    async def story(rig: Rig) -> None:
+        assert await lay_out(rig.outside, paths_of(OPTIONS).brokers, 2) == 2
+        doubling = rig.double()
+        await rig.until(WANTED, 4)
+        first, second = await rig.sit(2, RUNNING), await rig.sit(3, INIT)
+        third = await rig.sit(3, INIT)
+        for seat in (second, third):
+            await asyncio.sleep(5)
+            assert await rig.value(NUMBER) == 2
+            await seat.tell(place("b3", RUNNING))
+        result = await doubling
+        assert await rig.value(NUMBER) == 4
+        assert (result.step, result.partitions, result.missing) == (Step.DONE, 4, ())
+        assert [seat.id for seat in result.replicas[2]] == [first.number]
+        said = [line for progress in rig.told for line in progress.missing]
+        assert any("partition 3 has no broker: start one with --partition 3" in x for x in said)
+        assert any(
+            f"broker {third.number} of partition 3, on b3, is not Running" in x for x in said
+        )
+
+    play(story)
+
+
+def test_a_replica_that_is_not_running_in_time_is_the_reason_to_refuse():
+    async def story(rig: Rig) -> None:
+        doubling = rig.double(timeout_s=5)
+        await rig.until(WANTED, 2)
+        seat = await rig.sit(1, INIT)
+        with pytest.raises(NotDoubled) as refused:
+            await doubling
+        assert refused.value.missing == (
+            f"broker {seat.number} of partition 1, on b1, is not Running",
+        )
+        assert await rig.value(NUMBER) == 1
+        # It goes on when it is run again.
+        await seat.tell(place("b1", RUNNING))
+        assert (await rig.double()).partitions == 2
+        assert await rig.value(NUMBER) == 2
+
+    play(story)
+
+
+def test_a_replica_that_dies_before_the_switch_does_not_count():
+    async def story(rig: Rig) -> None:
+        await lay_out(rig.outside, paths_of(OPTIONS).brokers, 2)
+        doubling = rig.double(timeout_s=10)
+        await rig.until(WANTED, 4)
+        seat = await rig.sit(2, RUNNING)
+        await asyncio.sleep(1)
+        await seat.release()
+        await asyncio.sleep(1)
+        await rig.sit(3, RUNNING)
+        with pytest.raises(NotDoubled, match="partition 2 has no broker"):
+            await doubling
+        assert await rig.value(NUMBER) == 2
+
+    play(story)
+
+
+def test_a_doubling_is_withdrawn_while_the_number_is_not_set():
+    async def story(rig: Rig) -> None:
+        doubling = rig.double()
+        await rig.until(WANTED, 2)
+        other = doubling_of(rig.open("other tool"), OPTIONS)
+        assert await other.withdraw() == 1
+        with pytest.raises(NotDoubled, match="withdrawn"):
+            await doubling
+        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (1, 1)
+        with pytest.raises(NotDoubled, match="no doubling is under way"):
+            await doubling_of(rig.open("third tool"), OPTIONS).withdraw()
+
+    play(story)
+
+
+def test_a_registry_that_forgets_is_told_again_what_is_wanted():
+    async def story(rig: Rig) -> None:
+        doubling = rig.double()
+        await rig.until(WANTED, 2)
+        await asyncio.sleep(1)
+        rig.registry.forget()
+        await rig.until(WANTED, 2)
+        await rig.sit(1, RUNNING)
+        assert (await doubling).partitions == 2
+        assert await rig.value(NUMBER) == 2
+
+    play(story)
+
+
+def test_a_tool_that_was_killed_after_the_switch_waits_for_the_cleaning_and_doubles_no_further():
+    async def story(rig: Rig) -> None:
+        seat, old = await rig.sit(1, RUNNING, 1), await rig.sit(0, RUNNING, 1)
+        doubling = rig.double()
+        await rig.until(NUMBER, 2)
+        doubling.cancel()
+        again = rig.double()
+        await asyncio.sleep(1)
+        assert rig.told[-1].step is Step.CLEANING
+        await seat.tell(place("b1", RUNNING, 2))
+        await old.tell(place("b0", RUNNING, 2))
+        result = await again
+        assert (result.step, result.partitions) == (Step.DONE, 2)
+        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, 2)
+
+    play(story)
+
+
+def test_that_not_all_have_cleaned_up_in_time_is_said_and_no_failure():
+    async def story(rig: Rig) -> None:
+        seat = await rig.sit(0, RUNNING, 1)
+        await rig.sit(1, RUNNING, 2)
+        result = await rig.double(timeout_s=5)
+        assert (result.step, result.partitions) == (Step.CLEANING, 2)
+        assert result.missing == (
+            f"broker {seat.number} of partition 0, on b0, has not cleaned up",
+        )
+
+    play(story)
+
+
+def test_two_tools_at_once_double_once():
+    async def story(rig: Rig) -> None:
+        first = asyncio.create_task(doubling_of(rig.open("t1"), OPTIONS).run(rig.told.append, 30.0))
+        second = asyncio.create_task(
+            doubling_of(rig.open("t2"), OPTIONS).run(rig.told.append, 30.0)
+        )
+        await rig.until(WANTED, 2)
+        await asyncio.sleep(1)
+        await rig.sit(1, RUNNING)
+        assert {(await first).partitions, (await second).partitions} == {2}
+        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, 2)
+
+    play(story)
+
+
+# R12
+def test_independent_routers_double_by_themselves():
+    async def story(rig: Rig) -> None:
+        doubling = rig.double(routers=True, timeout_s=5)
+        with pytest.raises(NotDoubled, match="no router: start one with --router-partition 1"):
+            await doubling
+        await rig.sit(1, RUNNING, kind="router")
+        assert (await rig.double(routers=True)).partitions == 2
+        assert await rig.value("/pubsub/router/partition_num") == 2
+        assert await rig.value(WANTED) is None
+
+    play(story)
+
+
+def test_there_are_partitions_enough_at_some_time():
+    async def story(rig: Rig) -> None:
+        await lay_out(rig.outside, paths_of(OPTIONS).brokers, 1024)
+        with pytest.raises(NotDoubled, match="1024 partitions are the most"):
+            await rig.double()
+
+    play(story)
+
+
+def test_a_system_that_has_a_number_keeps_it():
+    async def story(rig: Rig) -> None:
+        brokers = paths_of(OPTIONS).brokers
+        assert await lay_out(rig.outside, brokers, 4) == 4
+        assert await lay_out(rig.outside, brokers, 2) == 4
+
+    play(story)
