@@ -541,6 +541,29 @@ async def test_a_room_is_present_while_somebody_is_in_it_anywhere() -> None:
 
 
 @on_loop
+async def test_without_a_gateway_one_may_publish_and_not_join() -> None:
+    house = House()
+    house.lobby.open(house.publisher, None)
+    alice = house.endpoint("alice")
+    alice.say(publish("room:7", 1, id=1), Join(id=2, to="room:7"), Members(id=3, to="room:7"))
+    await house.tick()
+    first, *others = alice.heard()
+    assert first.ok
+    assert [op.error for op in others] == ["unreachable"] * 2
+    assert "no gateway" in others[0].reason
+
+
+@on_loop
+async def test_a_lobby_that_is_not_open_says_why() -> None:
+    rig = Rig()
+    rig.application.lobby.refusal = "this node serves no rooms: not with that registry"
+    alice = rig.endpoint("alice")
+    alice.say(publish("room:7", 1, id=1))
+    await rig.tick()
+    assert (alice.reply().reason or "").endswith("not with that registry")
+
+
+@on_loop
 async def test_a_lobby_that_is_closed_serves_nothing_and_tells_who_waits() -> None:
     house = House()
     alice = await house.member("alice", "7")

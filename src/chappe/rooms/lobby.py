@@ -114,6 +114,8 @@ class Lobby:
             self._give_up(join, self._closed())
 
     def _closed(self) -> Unreachable:
+        if self._publisher is not None:
+            return Unreachable("to: this node has no gateway, and so no members of rooms")
         return Unreachable(f"to: {self.refusal}")
 
     def publish(self, session: Session, op: Publish) -> None:
