@@ -135,7 +135,11 @@ def test_a_doubling_is_withdrawn_while_the_number_is_not_set():
         assert await other.withdraw() == 1
         with pytest.raises(NotDoubled, match="withdrawn"):
             await doubling
-        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (1, 1)
+        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (1, 0)
+        again = rig.double()
+        await rig.until(WANTED, 2)
+        await rig.sit(1, RUNNING)
+        assert (await again).partitions == 2
         with pytest.raises(NotDoubled, match="no doubling is under way"):
             await doubling_of(rig.open("third tool"), OPTIONS).withdraw()
 
@@ -169,7 +173,7 @@ def test_a_tool_that_was_killed_after_the_switch_waits_for_the_cleaning_and_doub
         await old.tell(place("b0", RUNNING, 2))
         result = await again
         assert (result.step, result.partitions) == (Step.DONE, 2)
-        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, 2)
+        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, None)
 
     play(story)
 
@@ -197,7 +201,7 @@ def test_two_tools_at_once_double_once():
         await asyncio.sleep(1)
         await rig.sit(1, RUNNING)
         assert {(await first).partitions, (await second).partitions} == {2}
-        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, 2)
+        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, None)
 
     play(story)
 

@@ -43,7 +43,8 @@ class Division:
         self._changed = changed
         self._forgotten = forgotten
         self._watches = Watches(coordination, changed)
-        self._wanted = 0
+        # What somebody has asked for; 0: nothing.
+        self.asked = 0
         # 0: not known yet.
         self.number = 0
         self.benches: dict[int, Bench] = {}
@@ -51,7 +52,7 @@ class Division:
     @property
     def wanted(self) -> int:
         """How many there are to be; as many as there are, if nobody says more."""
-        return max(self._wanted, self.number)
+        return max(self.asked, self.number)
 
     @property
     def known(self) -> bool:
@@ -80,7 +81,7 @@ class Division:
             self._changed()
 
     async def _see_wanted(self, found: Versioned | None) -> None:
-        self._wanted = read_number(found, self._paths.wanted) if found is not None else 0
+        self.asked = read_number(found, self._paths.wanted)
         await self._watch_rows()
         self._changed()
 
@@ -117,7 +118,7 @@ def read_number(found: Versioned | None, path: str) -> int:
         return 0
     text = found.value.decode(errors="replace").strip()
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
-    if not is_power_of_two(number):
+    if text != "0" and not is_power_of_two(number):
         log.warning("rooms.number.unreadable", path=path, value=text[:40])
         return 0
     return number

@@ -3,6 +3,7 @@
     wanted = 2P      new partitions are started, and load what their siblings have
     all are Running  each of their replicas has what it needs
     number = 2P      proxies follow; brokers keep both until all proxies do, then clean up
+    no wanted        all have cleaned up
 
 What is done is in the registry alone. So whoever was interrupted begins again and goes on where the
 last one was; only before the number is set may one take it back.
@@ -105,12 +106,13 @@ class Doubling:
         found = await self._coordination.get(self._paths.wanted)
         if found is None or read_number(found, self._paths.wanted) <= number:
             raise NotDoubled("no doubling is under way")
-        await self._put(self._paths.wanted, number, found)
+        await self._put(self._paths.wanted, 0, found)
         return number
 
     async def _double(self, tell: Callable[[Progress], None], timeout_s: float) -> Progress:
         before = self._division.number
-        if self._division.wanted == before and self._unclean(before):
+        if self._division.asked == before:
+            # Somebody has set the number, and did not see all clean up.
             return await self._clean(before, tell, timeout_s)
         wanted = 2 * before
         if wanted > PARTITIONS_MAX:
@@ -157,7 +159,7 @@ class Doubling:
         """
         found = await self._coordination.get(self._paths.wanted)
         value = read_number(found, self._paths.wanted)
-        if value == before and self._begun:
+        if found is not None and not value and self._begun:
             raise NotDoubled("it was withdrawn meanwhile")
         self._begun = True
         if value != wanted:
@@ -191,9 +193,19 @@ class Doubling:
                     await self._news.wait()
         except TimeoutError:
             return self._progress(Step.CLEANING, number, number, self._unclean(number))
+        await self._finish(number)
         done = self._progress(Step.DONE, number, number, ())
         tell(done)
         return done
+
+    async def _finish(self, number: int) -> None:
+        """Let the next one begin anew."""
+        found = await self._coordination.get(self._paths.wanted)
+        if found is not None and read_number(found, self._paths.wanted) == number:
+            try:
+                await self._coordination.delete(self._paths.wanted, found.version)
+            except Conflict:
+                log.info("rooms.doubling.another", path=self._paths.wanted)
 
     def _progress(
         self, step: Step, partitions: int, wanted: int, missing: tuple[str, ...]
