@@ -346,3 +346,27 @@ def answer(
         partition,
     )
     post.send(source.endpoint, pulsed)
+
+
+class Tally:
+    """How many messages were taken of each sender, for the answers to it."""
+
+    __slots__ = ("_counts", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._counts: dict[Endpoint, int] = {}
+        self._most = most
+
+    def count(self, sender: Endpoint) -> None:
+        """One more was taken; of more senders than are kept, the first is forgotten."""
+        counts = self._counts
+        if sender in counts:
+            counts[sender] += 1
+            return
+        if len(counts) >= self._most:
+            del counts[next(iter(counts))]
+        counts[sender] = 1
+
+    def of(self, sender: Endpoint) -> int:
+        """How many were taken of a sender."""
+        return self._counts.get(sender, 0)
