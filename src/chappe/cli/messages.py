@@ -35,7 +35,7 @@ _BACKOFF_FIRST_S = 0.5
 _BACKOFF_MAX_S = 5.0
 _PATIENCE_S = 60.0
 
-To = Annotated[str, typer.Argument(help="An address, such as user:alice or topic:news.")]
+To = Annotated[str, typer.Argument(help="An address, such as topic:news or room:42.")]
 Data = Annotated[str, typer.Argument(help="JSON, or any text; - reads standard input.")]
 
 
@@ -66,20 +66,29 @@ def publish(
     token_file: TokenFile = None,
     ca: Ca = None,
     as_json: Json = False,
+    reliable: Annotated[
+        bool, typer.Option("--reliable", help="To a room: by several ways at once.")
+    ] = False,
 ) -> None:
-    """Publish a message to a topic."""
+    """Publish a message to a topic or a room."""
     node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
-    body = {"to": to, "data": parse_data(data)}
+    body = {"to": to, "data": parse_data(data)} | ({"reliable": True} if reliable else {})
     answer = node.post("/v1/publish", body | ({"as": as_} if as_ else {}))
     if as_json:
         print_json(answer)
         return
-    heard = "no subscriber" if not answer.get("nodes") else f"{answer['nodes']} node(s) took it"
-    console.print(f"[green]ok[/] message {answer['message']}, {heard}", highlight=False)
+    heard = f", {_heard(answer['nodes'])}" if "nodes" in answer else ""
+    console.print(f"[green]ok[/] message {answer['message']}{heard}", highlight=False)
+
+
+def _heard(nodes: int) -> str:
+    return f"{nodes} node(s) took it" if nodes else "no subscriber"
 
 
 def listen(
-    topics: Annotated[list[str] | None, typer.Argument(help="Topics to subscribe to.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="Topics to subscribe to, and rooms to join.")
+    ] = None,
     as_: As = "",
     count: Annotated[int, typer.Option("-n", help="Stop after so many messages; 0 never.")] = 0,
     http: Http = HTTP,
@@ -87,13 +96,15 @@ def listen(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Print what comes for a user, and what is published to topics.
+    """Print what comes for a user, and what is published to topics and rooms.
 
     When its node is stopped it waits for it to come back, or for another at the same address.
     """
     node = api(http, token_file, ca, os.environ.get("CHAPPE_TOKEN"))
     left = count
-    for event in _events(node, **{"subscribe": topics, "as": as_}):
+    rooms = [address for address in topics or () if address.startswith("room:")]
+    others = [address for address in topics or () if address not in rooms]
+    for event in _events(node, **{"subscribe": others, "join": rooms, "as": as_}):
         if as_json:
             print_json(event)
         else:

@@ -49,6 +49,7 @@ PATHS = {
     "/v1/queues/{name}/import",
     "/v1/brokers/{broker}/promote",
     "/v1/avatars/{name}",
+    "/v1/rooms/{name}/members",
     "/v1/rooms/links",
     "/v1/rooms/status",
     "/v1/rooms/weights",

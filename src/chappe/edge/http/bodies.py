@@ -47,11 +47,12 @@ class SendBody(Identified, kw_only=True):
 
 
 class PublishBody(Identified, kw_only=True):
-    """A message to a topic."""
+    """A message to a topic or a room; to a room, it may go by several ways at once."""
 
     to: Target
     data: Raw | UnsetType = UNSET
     data64: str | None = None
+    reliable: bool = False
 
 
 class RequestBody(Identified, kw_only=True):
@@ -113,6 +114,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     n: int | None = None
     num: int | None = None
     lanes: list[int] | None = None
+    members: list[str] | None = None
 
 
 class Failure(msgspec.Struct, omit_defaults=True):

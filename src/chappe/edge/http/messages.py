@@ -1,4 +1,4 @@
-"""Routes of those who hold no session: send, publish, request, presence."""
+"""Routes of those who hold no session: send, publish, request, presence, who is in a room."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from chappe.edge.http.bodies import Answer, PublishBody, RequestBody, SendBody, 
 from chappe.edge.http.description import operation
 from chappe.edge.http.errand import Errands
 from chappe.edge.http.exchange import answered, peer_of, read
-from chappe.edge.http.query import As
+from chappe.edge.http.query import As, Who
 from chappe.hub.hub import Hub
-from chappe.wire.ops import Presence, Publish, Send
+from chappe.wire.ops import Members, Presence, Publish, Send
 from chappe.wire.ops import Request as ServiceRequest
 
 _send_decoder = msgspec.json.Decoder(SendBody)
@@ -41,7 +41,7 @@ class MessageRoutes:
             "/publish",
             self.publish,
             methods=["POST"],
-            **operation("Publish to a topic", Answer, body=PublishBody),
+            **operation("Publish to a topic or a room", Answer, body=PublishBody, fails=_FAILS),
         )
         router.add_api_route(
             "/services/{name:path}/request",
@@ -53,7 +53,14 @@ class MessageRoutes:
             "/presence",
             self.presence,
             methods=["GET"],
-            **operation("Ask whether an endpoint is online", Answer),
+            **operation("Ask whether an endpoint is online", Answer, fails=_FAILS),
+        )
+        router.add_api_route(
+            # Not the bare name: rooms may be called as what administrators ask for.
+            "/rooms/{name:path}/members",
+            self.members,
+            methods=["GET"],
+            **operation("Ask how many are in a room, and who", Answer, fails=_FAILS),
         )
         return router
 
@@ -65,7 +72,7 @@ class MessageRoutes:
 
     async def publish(self, request: Request) -> Response:
         body: PublishBody = read_body(_publish_decoder, await read(request, self._bytes_max))
-        op = Publish(to=body.to, data=body.data, data64=body.data64)
+        op = Publish(to=body.to, data=body.data, data64=body.data64, reliable=body.reliable)
         hello = hello_of(request, body.as_, body.app)
         return answered(await self._errands.run(hello, peer_of(request), op))
 
@@ -90,3 +97,10 @@ class MessageRoutes:
     ) -> Response:
         hello = hello_of(request, as_, app)
         return answered(await self._errands.run(hello, peer_of(request), Presence(to=to)))
+
+    async def members(
+        self, request: Request, name: str, who: Who = 0, as_: As = "", app: str | None = None
+    ) -> Response:
+        hello = hello_of(request, as_, app)
+        op = Members(to=f"room:{name}", n=who)
+        return answered(await self._errands.run(hello, peer_of(request), op))

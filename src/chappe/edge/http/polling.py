@@ -21,7 +21,7 @@ from chappe.edge.http.relay import Relays
 from chappe.edge.http.stream import EventStream, connection_of, own_events, polled_events
 from chappe.errors import CloseCode, Unreachable
 from chappe.hub.hub import Hub
-from chappe.wire.ops import Subscribe
+from chappe.wire.ops import ClientOp, Join, Subscribe
 
 _poll_decoder = msgspec.json.Decoder(PollBody)
 _op_decoder = msgspec.json.Decoder(PolledOp)
@@ -106,16 +106,19 @@ class PollingRoutes:
         request: Request,
         session: str | None = None,
         subscribe: Annotated[list[str] | None, Query()] = None,
+        join: Annotated[list[str] | None, Query()] = None,
         as_: As = "",
         app: str | None = None,
     ) -> Response:
+        wishes: list[ClientOp] = [Subscribe(to=topic) for topic in subscribe or ()]
+        wishes += [Join(to=room) for room in join or ()]
         if session is None:
-            return await self._stream(request, subscribe or [], as_, app)
+            return await self._stream(request, wishes, as_, app)
         if (node := self._relays.node_of(request, session)) is not None:
             return await self._relays.forward(node, request)
         poll = self._find(session)
-        for topic in subscribe or ():
-            answer = await self._questions.ask(poll, Subscribe(to=topic))
+        for wish in wishes:
+            answer = await self._questions.ask(poll, wish)
             if not answer.ok:
                 return answered(answer)
         poll.session.beats_missed = 0
@@ -140,7 +143,7 @@ class PollingRoutes:
         return done(opened)
 
     async def _stream(
-        self, request: Request, topics: list[str], as_: str, app: str | None
+        self, request: Request, wishes: list[ClientOp], as_: str, app: str | None
     ) -> Response:
         hub, questions = self._hub, self._questions
         mailbox = Mailbox(hub)
@@ -151,8 +154,8 @@ class PollingRoutes:
         mailbox.session = session
         refused: Response | None = None
         try:
-            for topic in topics:
-                answer = await questions.ask(mailbox, Subscribe(to=topic))
+            for wish in wishes:
+                answer = await questions.ask(mailbox, wish)
                 if not answer.ok:
                     refused = answered(answer)
                     break

@@ -11,6 +11,8 @@ from fastapi import Query
 PAGE_MAX = 1000
 As = Annotated[str, Query(alias="as")]
 Start = Annotated[int, Query(ge=0, le=10_000_000)]
+# What is above the node's own bound is refused by it.
+Who = Annotated[int, Query(ge=0, le=2**31)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 
 T = TypeVar("T")
