@@ -13,9 +13,10 @@ import pytest
 from chappe.cluster.options import ClusterOptions
 from chappe.errors import ClusterError, ConfigError
 from chappe.node.child import Child, Report
+from chappe.node.parts import kept_parts
 from chappe.node.post import Post
 from chappe.node.reservation import Reservation
-from chappe.node.worker import kept_parts, worker_options
+from chappe.node.worker import worker_options
 from tests.node.running import options_of
 
 

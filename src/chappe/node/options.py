@@ -267,9 +267,15 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def load_options(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+    file: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
 ) -> NodeOptions:
-    """Build the options; later sources win. Raises ConfigError naming the option."""
+    """Build the options; later sources win. Raises ConfigError naming the option.
+
+    Defaults are those of a command that has other ones than a node.
+    """
     values: dict[str, Any] = _read(file) if file else {}
     names = [f.encode_name for f in msgspec.structs.fields(NodeOptions)]
     sections = (
@@ -295,6 +301,8 @@ def load_options(
     scalars |= {f"cluster.{n}" for n in ClusterOptions.__struct_fields__ if n not in _NESTED}
     scalars |= {f"rooms.{n}" for n in RoomsOptions.__struct_fields__ if n not in _NESTED}
     scalars |= {f"events.{n}" for n in EventsOptions.__struct_fields__}
+    for name, value in (defaults or {}).items():
+        _set_unless_there(values, name, value)
     for name in scalars:
         text = environment.get(ENVIRONMENT_PREFIX + name.replace(".", "_").upper())
         if text is not None:
@@ -318,6 +326,12 @@ def _set(values: dict[str, Any], name: str, value: Any) -> None:
         values[section] = {**values.get(section, {}), inner: value}
     else:
         values[name] = value
+
+
+def _set_unless_there(values: dict[str, Any], name: str, value: Any) -> None:
+    section, _, inner = name.rpartition(".")
+    if inner not in (values.get(section, {}) if section else values):
+        _set(values, name, value)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chappe.edge.http.health import Gather
+from chappe.node.options import NodeOptions
 from chappe.registry.registry import Registry
 from chappe.store.store import Store
 
@@ -24,3 +25,12 @@ class Parts:
 
 
 ITS_OWN = Parts()
+
+
+def kept_parts(options: NodeOptions) -> frozenset[str]:
+    """Which parts are embedded, so that the workers need a keeper to share them."""
+    embedded = {
+        "registry": options.registry == "memory",
+        "store": options.store == "memory" or options.store.startswith("sqlite:"),
+    }
+    return frozenset(name for name, is_embedded in embedded.items() if is_embedded)

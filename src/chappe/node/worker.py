@@ -16,7 +16,7 @@ from chappe.node.gathering import Gathering
 from chappe.node.keeper.kept import kept_registry, kept_store
 from chappe.node.node import Node
 from chappe.node.options import EVENTS, NodeOptions
-from chappe.node.parts import Parts
+from chappe.node.parts import Parts, kept_parts
 
 _ORDERS = SIGNALS - {signal.SIGCHLD}
 
@@ -60,7 +60,8 @@ async def _work(
         store=kept_store(keeper) if "store" in kept else None,
         secret=secret if "registry" in kept else None,
         gather=gathering.gather,
-        shared_ports=True,
+        # Those that were reserved for it.
+        shared_ports=options.http_port != 0,
     )
     node = Node(options, parts=parts)
     if await node.start_unless(stop):
@@ -77,17 +78,8 @@ async def _work(
         signal.signal(number, signal.SIG_IGN)
 
 
-def kept_parts(options: NodeOptions) -> frozenset[str]:
-    """Which parts are embedded, so that the workers need a keeper to share them."""
-    embedded = {
-        "registry": options.registry == "memory",
-        "store": options.store == "memory" or options.store.startswith("sqlite:"),
-    }
-    return frozenset(name for name, is_embedded in embedded.items() if is_embedded)
-
-
-def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
-    """The options of one worker, numbered from 1.
+def worker_options(shared: NodeOptions, number: int, data: Path, name: str = "") -> NodeOptions:
+    """The options of one worker, numbered from 1 and named by that unless told otherwise.
 
     With a registry of their own, workers know and link to each other alone, on this machine. With
     one that is shared with others each is a node like any: it has a name and a port of its own.
@@ -96,15 +88,15 @@ def worker_options(shared: NodeOptions, number: int, data: Path) -> NodeOptions:
     if not events.folder:
         # Whoever reads what they recorded reads it in one place.
         events = msgspec.structs.replace(events, folder=str(Path(shared.data) / EVENTS))
-    name, node_number = "", None
+    node_number = None
     if "registry" in kept_parts(shared):
-        name, node_number = f"worker-{number}", (shared.number or 0) + number - 1
+        name, node_number = name or f"worker-{number}", (shared.number or 0) + number - 1
         cluster = msgspec.structs.replace(
             cluster, host="127.0.0.1", port=0, advertise="", secret="", tls=None
         )
         rooms = msgspec.structs.replace(rooms, host="127.0.0.1", port=0, advertise="")
     else:
-        if shared.name:
+        if shared.name and not name:
             name = f"{shared.name}-{number}"
         if shared.number is not None:
             node_number = shared.number + number - 1

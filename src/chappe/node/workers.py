@@ -15,11 +15,12 @@ from chappe.node.child import Life
 from chappe.node.folder import DataFolder
 from chappe.node.keeper.keeper import SOCKET, keep
 from chappe.node.options import JOURNALS, NodeOptions
+from chappe.node.parts import kept_parts
 from chappe.node.post import Post
 from chappe.node.reservation import Reservation
 from chappe.node.roles import check_alone, played
 from chappe.node.unix import listen
-from chappe.node.worker import kept_parts, work, worker_options
+from chappe.node.worker import work, worker_options
 
 
 class Workers:
