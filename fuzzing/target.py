@@ -60,6 +60,7 @@ from chappe.wire.ops import (
 )
 from chappe.wire.payload import take_payload
 from chappe.wire.websocket import BINARY, Assembler, check_close, deflate, deflate_answer, inflate
+from fuzzing.rooms import DATAGRAMS, ROOM_ARRAYS, read_datagram, read_room_ops
 
 LIMITS = Limits(message_bytes_max=16_384, fragments_max=64, inflated_bytes_max=32_768)
 _OPS: tuple[Op, ...] = (
@@ -122,6 +123,8 @@ def targets() -> list[Target]:
         Target("node-ops", _node_ops, _NODE_FRAMES, protocol),
         Target("link-frames", _link_frames, _LINK_FRAMES, protocol),
         Target("link-handshake", _link_handshake, _link_talk(), (Refused,)),
+        Target("room-ops", read_room_ops, ROOM_ARRAYS, protocol),
+        Target("datagram", read_datagram, DATAGRAMS, ()),
         Target("batch", _batch, _BATCHES, ()),
         Target("raw-batches", _raw_batches, _BATCHES, (BadRequest, Forbidden)),
         Target("address", _address, _ADDRESSES, (BadRequest,)),
