@@ -51,6 +51,7 @@ class Neighbour:
         "endpoint",
         "heard",
         "id",
+        "measured",
         "name",
         "number",
         "round_trip_s",
@@ -69,6 +70,7 @@ class Neighbour:
         self.state = State.INIT
         self.number = 0
         self.success = 1.0
+        self.measured = False
         self.round_trip_s = 0.0
         # By how much its clock is ahead of this one's.
         self.ahead_us = 0
@@ -94,12 +96,11 @@ class Neighbour:
 
     def measure(self, round_trip_s: float, ahead_us: int) -> None:
         """Take an answer into the means. Of clocks only quick answers tell."""
-        if self.round_trip_s == 0.0 or round_trip_s <= self.round_trip_s:
+        if not self.measured:
+            self.measured, self.round_trip_s = True, round_trip_s
+        if round_trip_s <= self.round_trip_s:
             self.ahead_us = ahead_us
-        if self.round_trip_s == 0.0:
-            self.round_trip_s = round_trip_s
-        else:
-            self.round_trip_s += _ROUND_TRIP_SHARE * (round_trip_s - self.round_trip_s)
+        self.round_trip_s += _ROUND_TRIP_SHARE * (round_trip_s - self.round_trip_s)
         self.success += _SUCCESS_SHARE * (1.0 - self.success)
 
     def miss(self) -> None:
