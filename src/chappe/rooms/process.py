@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -24,7 +24,6 @@ from chappe.registry.registry import Registry
 from chappe.rooms.cast import Cast
 from chappe.rooms.crew import Crew
 from chappe.rooms.dispatch import Dispatch
-from chappe.rooms.gateway import Audience, Gateway
 from chappe.rooms.lookout import Lookout
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.paths import paths_of
@@ -37,6 +36,9 @@ from chappe.rooms.roll import Place, Roll
 from chappe.rooms.rows import RowWriter
 from chappe.store.store import Store
 from chappe.wire.rooms import Card, RoleKind, State
+
+if TYPE_CHECKING:
+    from chappe.rooms.gateway import Audience, Gateway
 
 log = structlog.get_logger()
 
