@@ -252,7 +252,7 @@ def test_seats_have_numbers_that_nobody_had_before(run: Run):
         one = await first.sit("/row", b"one")
         two = await second.sit("/row", b"two \x00")
         three = await first.sit("/row", b"three")
-        assert one.number < two.number < three.number
+        assert 0 < one.number < two.number < three.number
         everybody = {one.number: b"one", two.number: b"two \x00", three.number: b"three"}
         row = await seen(rows, lambda row: row == everybody)
         assert list(row) == sorted(row)
@@ -261,6 +261,8 @@ def test_seats_have_numbers_that_nobody_had_before(run: Run):
         four = await second.sit("/row", b"four")
         assert four.number > three.number
         assert await anext(second.watch_seats("/other row")) == {}
+        others = [await node.sit("/other row", b"") for node in (first, second)]
+        assert not {seat.number for seat in others} & {*everybody, four.number}
 
     run(story)
 

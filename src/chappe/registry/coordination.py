@@ -54,7 +54,7 @@ class HeldSeat(Lease, Protocol):
 
     @property
     def number(self) -> int:
-        """The seat's number."""
+        """The seat's number, which no seat of any row had before."""
         ...
 
     async def tell(self, value: bytes) -> None:
@@ -108,7 +108,10 @@ class Coordination(Protocol):
         ...
 
     async def sit(self, path: str, value: bytes) -> HeldSeat:
-        """Take the next seat in a row: held like a lease, numbered for ever."""
+        """Take the next seat in a row: held like a lease, numbered for ever, above 0.
+
+        No two rows have a number in common.
+        """
         ...
 
     def watch_seats(self, path: str) -> AsyncIterator[Mapping[int, bytes]]:

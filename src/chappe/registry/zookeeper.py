@@ -5,7 +5,8 @@
                                   is never had twice
     /root/leases/%2Fpath          its version counts the holders
     /root/leases/%2Fpath/held     ephemeral: session, tag, and what the holder says of itself
-    /root/rows/%2Fpath/TAG-NNN    ephemeral and sequential: a seat
+    /root/rows/%2Fpath/TAG-NNN    ephemeral and sequential: a seat; its number is that of the
+                                  transaction that made it, so no two rows have one in common
     /root/sequences/%2Fpath       its version is the last number given
 
 A session here is a ZooKeeper session and a number of our own: so one that its holder gave up is
@@ -200,8 +201,12 @@ class ZooKeeperLedger:
         made: str = await self._ask(
             "create", prefix, value, ephemeral=True, sequence=True, makepath=True
         )
+        stat = await self._ask("exists", made)
         self._still(session)
-        return int(made.rpartition("-")[2])
+        if stat is None:
+            raise ClusterError(f"{self.place}: the seat in {path} was lost at once")
+        number: int = stat.czxid
+        return number
 
     async def tell(self, session: str, path: str, tag: str, value: bytes) -> None:
         self._check(session)
@@ -220,10 +225,20 @@ class ZooKeeperLedger:
                 await self._remove(f"{folder}/{name}")
 
     async def seats(self, path: str) -> SeatsFound:
-        # What a seat says may change as well.
-        entries = await self._children(self._path("rows", path), seats_bell(path), values=True)
-        seats = sorted((int(name.rpartition("-")[2]), data) for name, data in entries.items())
-        return SeatsFound(dict(seats), None)
+        folder, callback = self._path("rows", path), self._callback(seats_bell(path))
+        names = await self._names(folder, callback)
+        found = await asyncio.gather(*(self._seat(f"{folder}/{name}", callback) for name in names))
+        return SeatsFound(dict(sorted(seat for seat in found if seat is not None)), None)
+
+    async def _seat(
+        self, node: str, callback: Callable[[object], None]
+    ) -> tuple[int, bytes] | None:
+        """A seat's number, and what it says: that may change, so it is watched."""
+        try:
+            data, stat = await self._ask("get", node, watch=callback)
+        except NoNodeError:
+            return None
+        return stat.czxid, data
 
     async def _enter_again(self, node: str, member: Member, entry: bytes) -> Member | None:
         """Enter under this session what an earlier one of ours has entered, or give the other."""
@@ -271,12 +286,10 @@ class ZooKeeperLedger:
         session, tag, holder = entry.split(b" ", 2)
         return stat.version, (session.decode(), tag.decode(), holder)
 
-    async def _children(self, folder: str, bell: str, *, values: bool = False) -> dict[str, bytes]:
-        """Read all of a folder; what goes meanwhile rings the bell, and which values change."""
-        callback = self._callback(bell)
-        names = await self._names(folder, callback)
-        watch = callback if values else None
-        entries = await asyncio.gather(*(self._read(f"{folder}/{name}", watch) for name in names))
+    async def _children(self, folder: str, bell: str) -> dict[str, bytes]:
+        """Read all of a folder; what goes meanwhile rings the bell."""
+        names = await self._names(folder, self._callback(bell))
+        entries = await asyncio.gather(*(self._read(f"{folder}/{name}") for name in names))
         found = zip(names, entries, strict=True)
         return {name: entry for name, entry in found if entry is not None}
 
@@ -290,9 +303,9 @@ class ZooKeeperLedger:
             names = await self._ask("get_children", folder, watch=callback)
         return names
 
-    async def _read(self, node: str, watch: Callable[[object], None] | None) -> bytes | None:
+    async def _read(self, node: str) -> bytes | None:
         try:
-            data, _ = await self._ask("get", node, watch=watch)
+            data, _ = await self._ask("get", node)
         except NoNodeError:
             return None
         entry: bytes = data
