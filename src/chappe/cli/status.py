@@ -44,7 +44,7 @@ def _view(status: dict[str, Any]) -> Group:
     for edge, count in sessions.items():
         where.add_row(edge, "", str(count))
     what = Table("what", "count", title="Hub", title_justify="left")
-    for name in ("apps", "endpoints", "topics", "held_bytes"):
+    for name in ("apps", "endpoints", "topics", "rooms", "held_bytes"):
         what.add_row(name.replace("_", " "), f"{status[name]:,}")
     for group, counts in status["counters"].items():
         for name, count in sorted(counts.items()):

@@ -95,6 +95,7 @@ def _view(session: Session) -> SessionView:
         edge=session.edge,
         peer=session.peer,
         topics=len(session.topics or ()),
+        rooms=len(session.rooms),
         held_bytes=session.backlog_bytes,
         paused=session.paused,
     )

@@ -166,6 +166,7 @@ class SessionView(msgspec.Struct):
     edge: str
     peer: str
     topics: int
+    rooms: int
     held_bytes: int
     paused: bool
 
@@ -191,6 +192,8 @@ class Status(msgspec.Struct):
     apps: int
     endpoints: int
     topics: int
+    # With a member on this node.
+    rooms: int
     held_bytes: int
     counters: dict[str, dict[str, int]]
 

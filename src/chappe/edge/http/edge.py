@@ -108,6 +108,7 @@ class HttpEdge(Serving):
             apps=len(apps),
             endpoints=sum(len(app.endpoints) for app in apps),
             topics=sum(len(app.topics) for app in apps),
+            rooms=sum(len(app.rooms) for app in apps),
             held_bytes=hub.outboxes.held_bytes,
             counters={
                 "opened": dict(kept.opened),
