@@ -54,6 +54,72 @@ def path(message: int | None, family: str, *hops: dict[str, Any], **more: Any) -
     return known | more
 
 
+def put_rooms(tables: Path, minutes: list[int], rooms: int = 12) -> None:
+    """Rooms, of which the first is a hot spot, their brokers, and links between roles."""
+    put(
+        tables,
+        "rooms",
+        *(
+            {
+                "app": "main",
+                "room": f"room:{n}",
+                "window": window,
+                "messages": 10,
+                "scaled": 1000.0,
+                "deliveries": 50,
+                "counted": 6000 if n == 0 else None,
+                "rate": 100.0 if n == 0 else 1000 / 60,
+                "members": 5,
+                "gateways": 2,
+                "partition": 0 if n == 0 else None,
+                "share": 0.25 if n == 0 else None,
+                "hot": n == 0,
+            }
+            for window in minutes
+            for n in range(rooms)
+        ),
+    )
+    put(
+        tables,
+        "room_load",
+        *(
+            {
+                "node": node,
+                "partition": partition,
+                "window": window,
+                "messages": 4000 * (1 + partition),
+                "copies": 8000 * (1 + partition),
+                "rooms": 6,
+                "members": 30,
+                "share": (1 + partition) / 3,
+                "imbalance": 2 * (1 + partition) / 3,
+            }
+            for window in minutes
+            for partition, node in enumerate(("one", "two"))
+        ),
+    )
+    put(
+        tables,
+        "links",
+        *(
+            {
+                "node": "one",
+                "peer": "two",
+                "role": role,
+                "window": window,
+                "handed": 0,
+                "arrived": 0,
+                "probes": 60,
+                "failed": 3 if role == "proxy" else 0,
+                "probe_p50": 200,
+                "probe_p99": 2000,
+            }
+            for window in minutes
+            for role in ("publisher", "proxy", "broker")
+        ),
+    )
+
+
 def put_day(tables: Path) -> None:
     """Every table, with a little of everything."""
     minutes = [BORN + n * MINUTE for n in range(90)]
@@ -129,6 +195,7 @@ def put_day(tables: Path) -> None:
             if node != peer
         ),
     )
+    put_rooms(tables, minutes)
     put(
         tables,
         "queues",

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from tests.cli.pipeline_tables import BORN, MINUTE, hop, path, put, put_day, snowflake
 from tests.cli.process import run_here
 
-PLOTTED = ("delivery", "latency", "links", "queues", "sessions", "audit")
+PLOTTED = ("delivery", "latency", "links", "rooms", "queues", "sessions", "audit")
 
 
 class Page(HTMLParser):
@@ -123,6 +123,21 @@ def test_the_figures_at_a_glance_are_those_of_the_tables(day: Page) -> None:
     assert "2026-03-01 10:00 to 2026-03-01 11:30 UTC" in text
 
 
+def test_rooms_are_shown_with_hot_spots_before_all_others(day: Page) -> None:
+    text = re.sub(r"\s+", " ", day.text)
+    # 90 minutes; of a sample less may be known than its broker counted.
+    assert "room:0 540,000 4,500 5 2 25 % 90 min room:1 90,000 4,500 5 2" in text
+    names = [trace.get("name") for figure in figures(day) for trace in figure["data"]]
+    assert {"partition 0", "partition 1", "two, partition 1", "others"} <= set(names)
+    assert "one proxy → two broker" in names
+    [largest] = [figure for figure in figures(day) if figure["data"][0].get("name") == "room:0"]
+    assert [trace["name"] for trace in largest["data"]][-1] == "others"
+    # In steps of a minute: a hundred a second; of five of the others, all together.
+    first = [trace["y"][0] for trace in largest["data"]]
+    assert first[0] == 100.0
+    assert first[-1] == pytest.approx(5 * 1000 / 60)
+
+
 def test_nothing_is_fetched_from_anywhere(day: Page) -> None:
     for tag, attrs in day.tags:
         assert tag not in ("link", "img", "iframe")
@@ -212,6 +227,7 @@ def test_a_section_without_rows_says_why(tmp_path: Path) -> None:
     for why in (
         "none was sent, or events.share of the nodes is 0",
         "a node that is alone has none",
+        "Nobody said anything in a room",
         "No message went through a queue",
         "Nobody was connected",
         "every message that was recorded arrived once, and in time",
@@ -246,6 +262,8 @@ def test_a_page_grows_with_what_is_seen_and_not_with_what_there_was(tmp_path: Pa
     put(tables, "delivery", *_delivered(minutes=range(0, 43_200, 60), apps=40))
     queue = {"app": "main", "window": BORN, "stored": 1, "acked": 1, "lag": 0}
     put(tables, "queues", *(queue | {"queue": f"queue:q{n}"} for n in range(1000)))
+    room = {"app": "main", "window": BORN, "messages": 1, "scaled": 1.0, "hot": False}
+    put(tables, "rooms", *(room | {"room": f"room:{n}"} for n in range(1000)))
     link = {"window": BORN, "handed": 9, "arrived": 9, "delay_p99": 900.0}
     names = [f"node-{n}" for n in range(40)]
     put(tables, "links", *(link | {"node": a, "peer": b} for a in names for b in names if a != b))
@@ -254,6 +272,7 @@ def test_a_page_grows_with_what_is_seen_and_not_with_what_there_was(tmp_path: Pa
     page = report(tables, tmp_path)
     assert sum(len(script) for script in page.scripts if script.startswith('{"data"')) < 1_000_000
     assert "and 900 more" in page.text
+    assert "and 950 more" in page.text
     assert "and 3,800 more" in page.text
     assert all(len(figure["data"]) <= 8 for figure in figures(page))
 

@@ -11,7 +11,7 @@ from tests.cli.pipeline_tables import BORN, hop, path, put, snowflake
 from tests.cli.process import run_here
 
 NEWS, JOB, LONE = snowflake(0, 1), snowflake(0, 2), snowflake(0, 3)
-SENT_ON = snowflake(0, 6)
+SENT_ON, SAID = snowflake(0, 6), snowflake(0, 7)
 REQUEST, CARRIED = f"n1.{snowflake(0, 4)}", f"n1.{snowflake(0, 5)}"
 
 
@@ -84,6 +84,34 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
             hop("acked", "one", 3000, group_name="workers", attempt=1),
             target="queue:jobs",
         ),
+        path(
+            SAID,
+            "room",
+            # One is publisher and gateway, two proxy and gateway, three broker and gateway.
+            hop("published", "one", 10, role="publisher", went_to=["two"], n=0),
+            hop("published", "two", 20, role="proxy", came_from="one", went_to=["three"], n=0),
+            hop(
+                *("published", "three", 30),
+                role="broker",
+                came_from="two",
+                went_to=["one", "two"],
+                n=0,
+            ),
+            hop("published", "three", 31, came_from="three", n=4),
+            hop("published", "one", 40, came_from="three", n=2),
+            # A copy, of which the way to two is lost.
+            hop("published", "one", 10_010, role="publisher", went_to=["two"], n=0),
+            hop("published", "two", 10_020, role="proxy", came_from="one", went_to=["three"], n=0),
+            hop(
+                *("published", "three", 10_030),
+                role="broker",
+                came_from="two",
+                went_to=["one", "two"],
+                n=0,
+            ),
+            hop("copied", "one", 10_040, came_from="three", n=0),
+            target="room:7",
+        ),
         path(None, "other", hop("dropped", "one", 1), label="m0a0000165f2c3d4"),
     )
     verdict = {"app": "main", "family": "queue", "message": JOB, "born": BORN, "at": BORN + 9000}
@@ -110,6 +138,22 @@ def test_each_hop_is_below_the_one_it_came_from(tables: Path) -> None:
         "    ├──     +1.50 ms  three  published  to 2 sessions",
         "    │   └──     +1.70 ms  three  dropped  (slow_consumer)",
         "    └── four  tells nothing of it",
+    ]
+
+
+def test_a_message_to_a_room_is_shown_role_by_role_and_copy_by_copy(tables: Path) -> None:
+    assert lines(tables, SAID)[2:] == [
+        "├──       +10 us  one  published  as publisher  on to two",
+        "│   └──       +20 us  two  published  as proxy  on to three",
+        "│       └──       +30 us  three  published  as broker  on to one, two",
+        "│           ├──       +31 us  three  published  to 4 sessions",
+        "│           ├──       +40 us  one  published  to 2 sessions",
+        "│           └── two  tells nothing of it",
+        "└──     +10.0 ms  one  published  as publisher  on to two",
+        "    └──     +10.0 ms  two  published  as proxy  on to three",
+        "        └──     +10.0 ms  three  published  as broker  on to one, two",
+        "            ├──     +10.0 ms  one  copied",
+        "            └── two  tells nothing of it",
     ]
 
 

@@ -86,7 +86,7 @@ class Day:
         at = self.world.nodes[node].clock(true)
         # The slow beat is ten seconds later, by no clock in another minute than the first.
         assert minute(at) == minute(at + 10 * SECOND)
-        key = (hour(at), node, peer, minute(at))
+        key = (hour(at), node, peer, None, minute(at))
         self.truth.links[key]["beats"] += 1
         self.truth.beats[key].append((trip, ahead))
 
@@ -95,10 +95,10 @@ class Day:
         clock = self.world.nodes[node].clock
         self.world.tell(node, true, f"link_{to}", peer=peer)
         at = clock(true)
-        self.truth.links[hour(at), node, peer, minute(at)][f"{to}s"] += 1
+        self.truth.links[hour(at), node, peer, None, minute(at)][f"{to}s"] += 1
         while at < clock(until):
             end = min(clock(until), minute(at) + MINUTE)
-            self.truth.links[hour(at), node, peer, minute(at)]["down_us"] += end - at
+            self.truth.links[hour(at), node, peer, None, minute(at)]["down_us"] += end - at
             at = end
 
     def _hour(self, hour: int) -> None:
@@ -266,6 +266,8 @@ def nonsense(good: Row) -> list[tuple[Row, str]]:
         ({"kind": "link", "peer": "n2", "ahead": -most}, f"ahead: {never}"),
         ({"kind": "published", "message": 5, "n": most}, "n: not a number of them"),
         ({"kind": "purged", "target": "queue/q", "n": -1}, "n: not a number of them"),
+        ({"kind": "room_load", "n": 1}, "partition: missing"),
+        ({"kind": "room_load", "n": 1, "partition": -1}, "partition: not a number of them"),
     ]
     return [
         ({**good, "serial": 1_000_000 + n, **change}, problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.pipeline.chatter import plant_rooms
 from tests.pipeline.letters import plant_letters, plant_queued
 from tests.pipeline.times import BACK, KILLED, LAST_WORD
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Hop
@@ -21,6 +22,7 @@ def plant(day: Day) -> None:
     plant_queued(day, DAY + 9 * HOUR)
     plant_letters(day, DAY + 9 * HOUR)
     _crash(day)
+    plant_rooms(day)
     plant_visits(day)
     plant_ends(day)
 

@@ -9,7 +9,12 @@ latency    which rows there are, count, max, sum of buckets,       p50 p90 p99 p
 delivery   which rows there are, messages, delivered, in_time,
            scaled, ratio, ratio_in_time
 links      which rows there are, handed, arrived, success, beats,  delay_p50 delay_p99
-           round_trip, ahead, ups, downs, down_us
+           round_trip, ahead, ups, downs, down_us, probes, failed,
+           probe_p50, probe_p99
+rooms      which rows there are, messages, scaled, deliveries,
+           counted, rate, members, gateways, partition, share, hot
+room_load  which rows there are, messages, copies, rooms, members,
+           share, imbalance
 queues     which rows there are, hour, stored, lent, acked,        age_p50 age_p99
            returned, died, cancelled, purged, replayed, lag,
            age_max, frontier
@@ -97,11 +102,12 @@ def test_delivery_tells_the_share_that_came_and_that_came_in_time(tables: Path, 
 
 
 def test_links_tell_what_was_handed_over_and_when_they_were_down(tables: Path, day: Day):
-    found = by(tables, "links", "hour", "node", "peer", "window")
+    found = by(tables, "links", "hour", "node", "peer", "role", "window")
     assert found.keys() == day.truth.links.keys()
     for key, truth in day.truth.links.items():
         row = found[key]
-        for name in ("handed", "arrived", "beats", "ups", "downs", "down_us"):
+        counts = ("handed", "arrived", "beats", "ups", "downs", "down_us", "probes", "failed")
+        for name in counts:
             assert row[name] == truth[name], (key, name)
         success = truth["arrived"] / truth["handed"] if truth["handed"] else None
         assert row["success"] == success, key
@@ -112,6 +118,61 @@ def test_links_tell_what_was_handed_over_and_when_they_were_down(tables: Path, d
         for place, name in enumerate(("round_trip", "ahead")):
             said = int(median(beat[place] for beat in beats)) if beats else None
             assert row[name] == said, (key, name)
+        probes = day.truth.probes.get(key, [])
+        for place, name in enumerate(("probe_p50", "probe_p99")):
+            assert row[name] == max((probe[place] for probe in probes), default=None), (key, name)
+
+
+def work(told: dict[str, int]) -> int:
+    """What comes to a broker, and what leaves it."""
+    return told["n"] + told["copies"]
+
+
+def test_rooms_tell_what_was_said_in_them_and_which_of_them_are_hot(tables: Path, day: Day):
+    found = by(tables, "rooms", "hour", "app", "room", "window")
+    said, heats, loads = day.truth.rooms, day.truth.heats, day.truth.loads
+    assert found.keys() == said.keys() | heats.keys()
+    assert {row["hot"] for row in found.values()} == {True, False}
+    for key, row in found.items():
+        messages, told = said.get(key, []), heats.get(key, [])
+        scaled = sum(one[0] for one in messages)
+        assert row["messages"] == len(messages), key
+        assert row["scaled"] == pytest.approx(scaled), key
+        assert row["deliveries"] == sum(one[1] for one in messages), key
+        counted = sum(heat["n"] for *_broker, heat in told) if told else None
+        assert row["counted"] == counted, key
+        assert row["rate"] == pytest.approx(max(scaled, counted or 0) / 60), key
+        members = [*(one[1] for one in messages), *(heat["members"] for *_broker, heat in told)]
+        gateways = [*(one[2] for one in messages), *(heat["gateways"] for *_broker, heat in told)]
+        assert (row["members"], row["gateways"]) == (max(members), max(gateways)), key
+        shares = [
+            sum(work(heat) for *broker, heat in told if broker == [node, partition])
+            / sum(map(work, loads[key[0], node, partition, key[-1]]))
+            for node, partition in {(node, partition) for node, partition, _heat in told}
+        ]
+        assert row["share"] == (pytest.approx(max(shares)) if shares else None), key
+        partitions = [partition for _node, partition, _heat in told]
+        assert row["partition"] == max(partitions, default=None), key
+        assert row["hot"] == (max(shares, default=0) >= 0.1 and (counted or 0) >= 60), key
+
+
+def test_the_load_of_each_broker_is_beside_that_of_all(tables: Path, day: Day):
+    found = by(tables, "room_load", "hour", "node", "partition", "window")
+    loads = day.truth.loads
+    assert found.keys() == loads.keys()
+    for key, told in loads.items():
+        row = found[key]
+        assert (row["messages"], row["copies"]) == (
+            sum(one["n"] for one in told),
+            sum(one["copies"] for one in told),
+        ), key
+        for name in ("rooms", "members"):
+            assert row[name] == max(one[name] for one in told), (key, name)
+        minute = [other for other in loads if (other[0], other[-1]) == (key[0], key[-1])]
+        share = sum(map(work, told)) / sum(work(one) for other in minute for one in loads[other])
+        assert row["share"] == pytest.approx(share), key
+        assert row["imbalance"] == pytest.approx(share * len(minute)), key
+    assert max(row["imbalance"] for row in found.values()) > 1.5
 
 
 def test_queues_tell_what_came_and_went_and_what_is_in_them(tables: Path, day: Day):

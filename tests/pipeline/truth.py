@@ -27,11 +27,21 @@ class Truth:
         self.latency: dict[Key, list[tuple[int, float]]] = defaultdict(list)
         # (hour, app, family, window): messages, delivered, in_time, scaled
         self.delivery: dict[Key, Counter[str]] = defaultdict(Counter)
-        # (hour, node, peer, window): handed, arrived, beats, ups, downs, down_us
+        # (hour, node, peer, role, window): handed, arrived, beats, ups, downs, down_us, probes,
+        # failed
         self.links: dict[Key, Counter[str]] = defaultdict(Counter)
         self.delays: dict[Key, list[int]] = defaultdict(list)
         # (round trip, how far ahead the peer's clock is) of each beat
         self.beats: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+        # (half of the probes took so long, all but one in a hundred) as each gateway told
+        self.probes: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+        # (hour, app, room, window): how many messages each stands for, who got it, on how many
+        # gateways
+        self.rooms: dict[Key, list[tuple[float, int, int]]] = defaultdict(list)
+        # (hour, app, room, window): the broker's node and partition, and what it told
+        self.heats: dict[Key, list[tuple[str, int, dict[str, int]]]] = defaultdict(list)
+        # (hour, node, partition, window)
+        self.loads: dict[Key, list[dict[str, int]]] = defaultdict(list)
         # (app, queue, window): what happened, by kind; `change` of how many wait or are worked on
         self.queues: dict[Key, Counter[str]] = defaultdict(Counter)
         self.ages: dict[Key, list[int]] = defaultdict(list)
@@ -48,6 +58,14 @@ class Truth:
         for key in sorted(table):
             sums[key[:-1]] += sum(table[key][name] for name in columns)
             yield key, sums[key[:-1]]
+
+    def probe(
+        self, hour: str, node: str, peer: str, role: str, window: int, found: dict[str, int]
+    ) -> None:
+        """Probes were sent over a link."""
+        key = (hour, node, peer, role, window)
+        self.links[key] += Counter(probes=found["n"], failed=found["failed"])
+        self.probes[key].append((found["delay_p50"], found["delay_p99"]))
 
     def waiting(self) -> list[Key]:
         """Where a queue is not empty at an hour's begin, and nothing happens in it, but does in
@@ -128,9 +146,9 @@ class Life:
         )
         self._truth.delivery[key]["scaled"] += 1 / self._share  # type: ignore[assignment]
 
-    def hand(self, node: str, peer: str, delay: int | None) -> None:
+    def hand(self, node: str, peer: str, delay: int | None, role: str | None = None) -> None:
         """A node handed it to another, where it came after a while, or never."""
-        key = (self._hour, node, peer, minute(self._born))
+        key = (self._hour, node, peer, role, minute(self._born))
         self._truth.links[key]["handed"] += 1
         if delay is not None:
             self._truth.links[key]["arrived"] += 1
@@ -138,9 +156,14 @@ class Life:
 
     def arrive(self, node: str, peer: str, delay: int) -> None:
         """It came once more than it was handed."""
-        key = (self._hour, node, peer, minute(self._born))
+        key = (self._hour, node, peer, None, minute(self._born))
         self._truth.links[key]["arrived"] += 1
         self._truth.delays[key].append(delay)
+
+    def say(self, receivers: int, gateways: int) -> None:
+        """It was said in its room to so many."""
+        key = (self._hour, self._app, self._about["target"], minute(self._born))
+        self._truth.rooms[key].append((1 / self._share, receivers, gateways))
 
     def queue(self, true: int, what: str, change: int = 0, age: int | None = None) -> None:
         key = (self._app, self._about["target"], minute(true))

@@ -38,7 +38,7 @@ ROLES: Final = {"publisher": 1, "proxy": 2, "broker": 3}
 # That a message came is told with these, too, though nothing else follows from them.
 COMING: Final = (*PASSING, "stored", "copied")
 # The families of messages that go from node to node, on their way to sessions.
-TRAVELLING: Final = tuple(dict.fromkeys((ROOM, *_families("publish"), *_families("send"))))
+TRAVELLING: Final = tuple(dict.fromkeys((*_families("publish"), ROOM, *_families("send"))))
 # What a message is, by the kinds that say so. Several may: what comes first here counts.
 FAMILIES: Final = {
     "queue": QUEUE_KINDS,

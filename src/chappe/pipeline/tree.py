@@ -17,6 +17,7 @@ _COLOURS: Final = {
     "acked": "green",
     "answered": "green",
     "cancelled": "yellow",
+    "copied": "dim",
     "died": "bold red",
     "purged": "red",
     "returned": "yellow",
@@ -82,6 +83,7 @@ def _add_travelled(tree: Tree, hops: list[Hop], born: int | None, telling: set[s
     children: dict[int | None, list[int]] = {}
     for index in range(len(hops)):
         children.setdefault(_parent(hops, index), []).append(index)
+    dropped_at = {hop["node"] for hop in hops if hop["kind"] in DROPPING}
     shown: set[int] = set()
 
     def add(below: Tree, index: int) -> None:
@@ -91,8 +93,11 @@ def _add_travelled(tree: Tree, hops: list[Hop], born: int | None, telling: set[s
         for child in children.get(index, ()):
             if child not in shown:
                 add(branch, child)
-        for node in [one for one in hop["went_to"] or () if one not in telling]:
-            branch.add(Text(f"{node}  tells nothing of it", "bold red"))
+        # A node of rooms may tell of it in another role.
+        here = {hops[child]["node"] for child in children.get(index, ())} | dropped_at
+        heard = here if role_of(hop) else telling
+        for node in [one for one in hop["went_to"] or () if one not in heard]:
+            branch.add(Text(f"{_plain(node)}  tells nothing of it", "bold red"))
 
     for index in [*children.get(None, ()), *range(len(hops))]:
         if index not in shown:
@@ -146,6 +151,8 @@ def _line(hop: Hop, born: int | None) -> Text:
 
 def _words(hop: Hop) -> list[str]:
     words = []
+    if hop["role"]:
+        words.append(f"as {_plain(hop['role'])}")
     if hop["kind"] in PASSING and hop["n"]:
         words.append(f"to {hop['n']:,} session{'s' if hop['n'] != 1 else ''}")
     if hop["went_to"]:

@@ -7,7 +7,7 @@ span.py       the time that the tables are about, in steps that can be seen
 gold.py       the tables, read a little at a time
 tally.py      rows added up by keys while they are read
 sketches.py   times added up over rows, without Spark
-latency.py delivery.py queues.py sessions.py links.py audit.py ways.py     one section each
+latency.py delivery.py queues.py rooms.py sessions.py links.py audit.py ways.py     one section each
 """
 
 from chappe.pipeline.report.gold import Period

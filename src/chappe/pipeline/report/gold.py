@@ -47,6 +47,8 @@ class Shape(NamedTuple):
 
     keys: Sequence[str]
     how: Mapping[str, How]
+    # Which table that is, where the shape has another name.
+    table: str = ""
 
 
 SHAPES: Final = {
@@ -65,6 +67,20 @@ SHAPES: Final = {
             "round_trip": "min",
             "ahead": "last",
         },
+    ),
+    "role_links": Shape(
+        ("node", "peer", "role"),
+        {
+            "handed": "sum",
+            "probes": "sum",
+            "failed": "sum",
+            "delay_p99": "max",
+            "probe_p99": "max",
+        },
+        "links",
+    ),
+    "room_load": Shape(
+        ("node", "partition"), {"messages": "sum", "copies": "sum", "imbalance": "max"}
     ),
     "queues": Shape(
         ("app", "queue"),
@@ -120,10 +136,11 @@ class Gold:
     def stepped(self, name: str, span: Span) -> pa.Table:
         """A table added up in steps."""
         shape = SHAPES[name]
+        table = shape.table or name
         tally = Tally([*shape.keys, "step"], shape.how)
-        for part in self.parts(name, [*shape.keys, "window", *shape.how]):
+        for part in self.parts(table, [*shape.keys, "window", *shape.how]):
             tally.add(span.stepped(part))
-        return tally.table(arrow_schema(TABLES[name]).append(_STEP))
+        return tally.table(arrow_schema(TABLES[table]).append(_STEP))
 
     def before(self, name: str, span: Span) -> pa.Table:
         """The last that a table tells of the time before, as a step before all others."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
-from chappe.pipeline.report import audit, delivery, latency, links, queues, sessions, ways
+from chappe.pipeline.report import audit, delivery, latency, links, queues, rooms, sessions, ways
 from chappe.pipeline.report.chart import Drawing, Section, shares, told_ms
 from chappe.pipeline.report.gold import SHAPES, Gold, Period
 from chappe.pipeline.report.sketches import COLUMNS, NOTHING, flattened, sketches
@@ -72,7 +72,8 @@ def write(tables: Path, out: Path, period: Period = _ALWAYS) -> Written:
 
 def _shown(gold: Gold) -> _Shown:
     # One span for all, so that plots below each other are of the same time.
-    of_tables = (gold.windows(name) for name in (*SHAPES, "latency"))
+    named = dict.fromkeys(shape.table or name for name, shape in SHAPES.items())
+    of_tables = (gold.windows(name) for name in (*named, "latency", "rooms"))
     span = Span(itertools.chain(*of_tables, audit.windows(gold)))
     tables = {name: gold.stepped(name, span) for name in SHAPES}
     # Who came before and is still there is there.
@@ -85,6 +86,9 @@ def _shown(gold: Gold) -> _Shown:
         "latency": latency.section(times, span),
         "messages": ways.section(gold, found),
         "links": links.section(tables["links"], span),
+        "rooms": rooms.section(
+            rooms.gather(gold, span), tables["room_load"], tables["role_links"], span
+        ),
         "queues": queues.section(tables["queues"], span),
         "sessions": sessions.section(tables["sessions"], span),
         "audit": audit.section(found, span),
