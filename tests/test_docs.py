@@ -35,6 +35,7 @@ from chappe.node.options import (
 )
 from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
+from chappe.rooms.options import ProbeOptions, RoomsOptions
 from chappe.wire.limits import Limits
 from chappe.wire.ops import CODES
 from tests.processes import kill, read_line
@@ -214,6 +215,8 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "cluster.tls": ClusterTls,
     "traffic": Traffic,
     "presence": PresenceOptions,
+    "rooms": RoomsOptions,
+    "rooms.probe": ProbeOptions,
     "journal": JournalOptions,
     "queue_limits": QueueLimits,
     "replication": ReplicationOptions,
