@@ -49,6 +49,18 @@ class Port(asyncio.DatagramProtocol):
         self.endpoint = (bound[0], bound[1])
         self._widen(transport.get_extra_info("socket"))
 
+    async def address_of(self, host: str) -> str:
+        """The address that a host's name stands for: datagrams go to addresses only.
+
+        Raises OSError. A simulated network knows hosts by their names.
+        """
+        transport = self._transport
+        if transport is None or transport.get_extra_info("socket") is None:
+            return host
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, self.endpoint[1], type=socket.SOCK_DGRAM)
+        return str(found[0][4][0])
+
     def close(self) -> None:
         """Take nothing more."""
         self._closed = True

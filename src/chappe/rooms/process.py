@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from prometheus_client.core import Metric
 
 from chappe.clock import Clock
 from chappe.errors import ConfigError
@@ -24,7 +25,9 @@ from chappe.registry.registry import Registry
 from chappe.rooms.cast import Cast
 from chappe.rooms.crew import Crew
 from chappe.rooms.dispatch import Dispatch
+from chappe.rooms.linkstats import LinkRow
 from chappe.rooms.lookout import Lookout
+from chappe.rooms.metrics import metrics_of
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.paths import paths_of
 from chappe.rooms.port import Port
@@ -32,8 +35,10 @@ from chappe.rooms.post import LocalPost, Post
 from chappe.rooms.prober import Prober
 from chappe.rooms.publisher import Publisher
 from chappe.rooms.role import Endpoint
-from chappe.rooms.roll import Place, Roll
+from chappe.rooms.roll import Place, Roll, Weights
 from chappe.rooms.rows import RowWriter
+from chappe.rooms.status import RoomsStatus, status_of
+from chappe.rooms.weighing import set_weights
 from chappe.store.store import Store
 from chappe.wire.rooms import Card, RoleKind, State
 
@@ -96,6 +101,7 @@ class RoomsProcess:
         self._epoch = epoch
         self._lease_s = lease_s
         self._own: Registry | None = None
+        self._registry: Coordination
         self._turn_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -133,7 +139,7 @@ class RoomsProcess:
         A process that is alone takes messages when this returns; one among others when `settled`
         does.
         """
-        coordination = await self._join()
+        coordination = self._registry = await self._join()
         cast = Cast(
             options=self.options,
             post=self.post,
@@ -176,7 +182,28 @@ class RoomsProcess:
     @property
     def ready(self) -> bool:
         """Whether this process's own roles run, and its clients can use rooms."""
-        return self.crew.running
+        return self.crew.running and (self.publisher is None or self.publisher.able)
+
+    @property
+    def sla(self) -> float:
+        """The least share of probes that is to arrive over a link."""
+        return self.options.probe.sla
+
+    def status(self) -> RoomsStatus:
+        """How rooms do, as this process sees it."""
+        return status_of(self)
+
+    def metrics(self) -> Iterator[Metric]:
+        """What roles, post and probes have counted."""
+        return metrics_of(self)
+
+    def links(self) -> list[LinkRow]:
+        """The links that probes of this process went over."""
+        return [] if self.prober is None else self.prober.links()
+
+    async def weigh(self, weights: Weights) -> None:
+        """Set what each proxy and broker is given; raises Overload when the registry is away."""
+        await set_weights(self._registry, paths_of(self.options).weights, weights)
 
     async def stop(self) -> None:
         """Say goodbye, give up all seats, and end; others have learnt of it before."""
@@ -208,10 +235,12 @@ class RoomsProcess:
         self.port = Port(self._receive, options.receive_buffer_bytes)
         await self.port.open(options.host, options.port)
         host, port = self.port.endpoint
+        if options.advertise:
+            host = await self.port.address_of(options.advertise)
         assert self._secret is not None
         self.post = Post(
             options=options,
-            me=(options.advertise or host, port),
+            me=(host, port),
             name=self.name,
             secret=self._secret,
             cluster=self._cluster,

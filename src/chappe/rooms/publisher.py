@@ -81,6 +81,13 @@ class Publisher:
         return min(self.pulses.due, self._repeats[0].at if self._repeats else math.inf)
 
     @property
+    def able(self) -> bool:
+        """Whether there is a proxy that messages can be handed to."""
+        if self._version != self.pulses.version:
+            self._look()
+        return bool(self._able)
+
+    @property
     def counts(self) -> dict[str, int]:
         """What it has done, and has."""
         return {
