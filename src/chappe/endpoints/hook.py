@@ -51,13 +51,13 @@ class Hooks:
         recorder: Recorder,
     ) -> None:
         self._node = node
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
         for app, options in hooks.items():
             try:
                 check_app(app)
             except BadRequest as error:
                 raise ConfigError(f"hooks: {error.reason}") from None
-            self._lines[app] = _Line(app, options, clock, rng, recorder)
+            self._lines[app] = Line(app, options, clock, rng, recorder)
 
     def tell(self, transition: Transition) -> None:
         """Let the app's server know, soon; when too many wait, the oldest is dropped."""
@@ -79,7 +79,7 @@ class Hooks:
         await asyncio.gather(*(line.close() for line in self._lines.values()))
 
 
-class _Line:
+class Line:
     """The notices of one app, in order, and the tasks that send them."""
 
     def __init__(

@@ -95,7 +95,7 @@ class Proxy:
         """What it has done, and has."""
         return {
             "messages": self.messages,
-            "dropped": self.dropped,
+            "dropped_no_broker": self.dropped,
             "partitions": self.partitions,
             "served": self.served,
         }

@@ -7,7 +7,7 @@ import pytest
 
 from chappe.edge.http.relay import RelayedPart
 from chappe.edge.http.rooms_admin import RoomLinksBody, RoomLinksView
-from chappe.errors import Unreachable
+from chappe.errors import Overload, Unreachable
 from chappe.rooms.linkstats import End, Link, LinkStats
 from chappe.rooms.status import OwnRole, Replica, RoomsStatus
 from chappe.wire.rooms import RoleKind
@@ -62,7 +62,7 @@ class Report:
 
     async def weigh(self, weights):
         if self.away:
-            raise Unreachable("rooms: the registry is away")
+            raise Overload("rooms: the registry is away")
         self.weights = weights
 
 
@@ -181,7 +181,7 @@ def test_weights_that_nobody_can_note_are_refused(serve, run):
         report.away = True
         async with serve(rooms=report) as service:
             refused = await service.client.put("/v1/rooms/weights", json={})
-            assert refused.status_code == 404
+            assert refused.status_code == 503
             assert "registry" in refused.json()["reason"]
 
     run(main)

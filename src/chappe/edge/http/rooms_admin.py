@@ -27,7 +27,7 @@ from chappe.rooms.linkstats import End, LinkRow
 from chappe.rooms.roll import Weights
 from chappe.rooms.status import RoomsStatus
 
-_FAILS = (400, 401, 403, 404)
+_FAILS = (400, 401, 403, 404, 503)
 # A weight of each of some thousand roles.
 _BODY_BYTES_MAX = 128 * 1024
 _MS = 1_000
@@ -50,7 +50,7 @@ class RoomsReport(Protocol):
         ...
 
     async def weigh(self, weights: Weights) -> None:
-        """Set what each proxy and broker is given; raises Unreachable if nobody can note it."""
+        """Set what each proxy and broker is given; raises Overload if nobody can note it now."""
         ...
 
 
