@@ -1,7 +1,8 @@
 """Whose turn it is (R6): one after the other, or by weight.
 
-A weight is measured, from how often and how fast somebody answers, unless somebody outside has set
-it. 0 takes nothing; but where all have 0 nobody has: somebody's mistake is not to stop all rooms.
+A weight is measured, from how often and how fast somebody answers and what probes by it found,
+unless somebody outside has set it. 0 takes nothing; but where all have 0 nobody has: somebody's
+mistake is not to stop all rooms.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Balance:
         self._by_weight = balance == "weights"
         self._pulses = pulses
         self._set: Mapping[int, float] = {}
+        self._probed: Mapping[int, tuple[float, float]] = {}
         self._last = 0
         # By how much each is behind what it should have been given.
         self._behind: dict[int, float] = {}
@@ -32,6 +34,10 @@ class Balance:
     def see(self, weights: Mapping[int, float]) -> None:
         """Take the weights that are set from outside."""
         self._set = weights
+
+    def probe(self, found: Mapping[int, tuple[float, float]]) -> None:
+        """Take what probes found of each: the share that came back, and what the whole way took."""
+        self._probed = found
 
     def start_after(self, seat: Seat) -> None:
         """Begin with the next one after a seat, when they take turns."""
@@ -49,7 +55,11 @@ class Balance:
         if given is not None:
             return min(max(given, 0.0), WEIGHT_MAX)
         known = self._pulses.get(seat.id)
-        return 0.0 if known is None else known.success / (_CHANCE_S + known.round_trip_s)
+        if known is None:
+            return 0.0
+        # Who answers well may still not get through to the brokers behind it.
+        share, way_s = self._probed.get(seat.id, (1.0, 0.0))
+        return known.success * share / (_CHANCE_S + known.round_trip_s + way_s)
 
     def choose(self, seats: Sequence[Seat]) -> Seat:
         """The next of some seats, one at least, in order of their ids."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from chappe.clock import Clock
@@ -107,6 +107,8 @@ class Prober:
         self.survey = Survey(options=options.probe, name=name, clock=clock, recorder=recorder)
         # Probes by what became of them.
         self.counts: Counter[str] = Counter()
+        # Told after each round how good each proxy is.
+        self.on_quality: Callable[[Mapping[int, Quality]], None] | None = None
 
     @property
     def due(self) -> float:
@@ -224,6 +226,8 @@ class Prober:
         round_.left -= count
         if round_.left == 0:
             self.survey.settle(round_.arrived, round_.lost, now)
+            if self.on_quality is not None:
+                self.on_quality(self.quality())
 
     def _void(self, count: int, now: float) -> None:
         """Some of the round are not sent, and count for nothing."""

@@ -258,7 +258,9 @@ class RoomsProcess:
             card = Card(self.name, self._epoch, *self.endpoint)
             gateway = cast.gateway(card, self._audience)
             self.dispatch.gateway = gateway
-            self.dispatch.prober = cast.prober(card, gateway)
+            prober = self.dispatch.prober = cast.prober(card, gateway)
+            if self.publisher is not None:
+                prober.on_quality = self.publisher.balance.probe
 
     def _receive(self, data: bytes, source: Any) -> None:
         """Take a datagram."""
