@@ -20,18 +20,21 @@ import structlog
 from prometheus_client.core import Metric
 
 from chappe.clock import Clock
+from chappe.edge.http.rooms_admin import RoomsReport
 from chappe.edge.origin import LOOPBACK
 from chappe.errors import ConfigError
 from chappe.events.recorder import Recorder
 from chappe.node.options import NodeOptions
 from chappe.node.roles import HUB, check_alone, kinds_of, played
 from chappe.registry.registry import Registry
+from chappe.rooms.metrics import metrics_of
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.process import RoomsProcess
 from chappe.store.store import Store
 from chappe.wire.rooms import RoleKind
 
 if TYPE_CHECKING:
+    from chappe.endpoints.alarmhook import AlarmHook
     from chappe.rooms.lobby import Lobby
 
 log = structlog.get_logger()
@@ -80,6 +83,7 @@ class Rooming:
             raise ConfigError(self.refusal)
         self._kinds = kinds_of(roles)
         self.process: RoomsProcess | None = None
+        self._hook: AlarmHook | None = None
 
     async def start(self, epoch: int) -> None:
         """Take part; raises ConfigError, ClusterError or StorageError.
@@ -99,7 +103,7 @@ class Rooming:
                 reason="no other node sees this one's store: brokers that start know of rooms "
                 "only when gateways tell of them again (rooms.refresh_s)",
             )
-        process = self.process = RoomsProcess(
+        process = RoomsProcess(
             options=reached_at(options) if circle is not None else options.rooms,
             name=self._name,
             clock=self._clock,
@@ -119,12 +123,25 @@ class Rooming:
         try:
             await process.start()
         except OSError as error:
-            self.process = None
             where = f"{process.options.host}:{process.options.port}"
             raise ConfigError(f"rooms.port: cannot take datagrams at {where}: {error}") from None
+        self.process = process
         if self._lobby is not None and process.publisher is not None:
             self._lobby.open(process.publisher, process.gateway)
+        self._tell_alarms(process)
         await self._settle(process)
+
+    def _tell_alarms(self, process: RoomsProcess) -> None:
+        probe = self._options.rooms.probe
+        if process.prober is None or not probe.webhook:
+            return
+        # Only then: the HTTP client takes longer to import than the rest of it to start.
+        from chappe.endpoints.alarmhook import AlarmHook  # noqa: PLC0415
+
+        self._hook = AlarmHook(
+            probe, clock=self._clock, rng=SystemRandom(), recorder=self._recorder
+        )
+        process.prober.survey.alarms.hook = self._hook.tell
 
     async def _settle(self, process: RoomsProcess) -> None:
         """Wait a little until this node's roles work; those of others may come later."""
@@ -146,13 +163,22 @@ class Rooming:
         return {"rooms": f"udp://[{host}]:{port}" if ":" in host else f"udp://{host}:{port}"}
 
     def metrics(self) -> Iterable[Metric]:
-        """What the roles have counted."""
-        return () if self.process is None else self.process.metrics()
+        """What the roles have counted; links name nodes, which not everybody is to know."""
+        if self.process is None:
+            return ()
+        options = self._options
+        return metrics_of(self.process, links=options.dev or options.cluster.metrics)
+
+    def report(self) -> RoomsReport | None:
+        """Who tells administrators of rooms; nobody while this node takes no part."""
+        return self.process
 
     async def stop(self) -> None:
         """Say goodbye, so that nothing is sent here any more, and let go."""
         if self.process is not None:
             await self.process.stop()
+        if self._hook is not None:
+            await self._hook.close()
 
 
 def reached_at(options: NodeOptions) -> RoomsOptions:

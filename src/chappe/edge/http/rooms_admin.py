@@ -38,8 +38,10 @@ Weight = Annotated[float, Meta(ge=0, le=1_000_000)]
 class RoomsReport(Protocol):
     """What a process that takes part in rooms tells of them."""
 
-    # The least share of probes that is to arrive over a link.
-    sla: float
+    @property
+    def sla(self) -> float:
+        """The least share of probes that is to arrive over a link."""
+        ...
 
     def status(self) -> RoomsStatus:
         """How rooms do, as this process sees it."""
