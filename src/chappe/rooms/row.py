@@ -36,6 +36,14 @@ def row_key(number: int, app: str, room: str, gateway: str) -> str:
     return f"{number}/{quote(app, '')}/{quote(room, '')}/{quote(gateway, '')}"
 
 
+def number_of(key: str) -> int:
+    """The number of the room that a row is of; raises StorageError."""
+    try:
+        return int(key.partition("/")[0])
+    except ValueError:
+        raise StorageError(f"{ROWS}: {_shown(key)} is not the key of a row") from None
+
+
 def write_row(card: Card, entry: Entry) -> bytes:
     """What is kept under the key of an entry."""
     return _encode(_Value(card, entry.seq, entry.members))

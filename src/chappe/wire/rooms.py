@@ -141,12 +141,16 @@ class Noted(RoomOp, tag=6):
 
 
 class Confirmed(RoomOp, tag=7):
-    """So many brokers, all that have to, know of these entries."""
+    """So many brokers, all that have to, know of these entries.
+
+    With the id of an independent router: its own brokers do, as the router that passed them asked.
+    """
 
     gateway: str
     epoch: int
     seqs: list[int]
     brokers: int
+    router: int = 0
 
 
 class Pass(RoomOp, tag=8):
@@ -154,6 +158,7 @@ class Pass(RoomOp, tag=8):
 
     card: Card
     entries: list[Entry]
+    partition: int = 0
 
 
 class Goodbye(RoomOp, tag=9):
@@ -247,7 +252,7 @@ class Probe(RoomOp, tag=16):
     """A message of a pseudo user to a pseudo room, which each role stamps (R15).
 
     It goes by one proxy to one broker of a partition, which has to know that the gateway it came
-    from is in that room.
+    from is in that room. `number` is the probe's own, among those of its gateway.
     """
 
     number: int
