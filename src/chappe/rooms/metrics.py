@@ -37,6 +37,7 @@ _LEVELS = frozenset({
     "rows",
     "served",
     "subscribers",
+    "telling",
     "waiting",
 })  # fmt: skip
 _LINK = ("tail", "tail_role", "head", "head_role", "partition")
