@@ -107,13 +107,13 @@ def _supervise(options: NodeOptions) -> None:
 
 async def _run(options: NodeOptions) -> None:
     # Here and not above: the HTTP framework takes longer to import than most commands to run.
-    from chappe.node.node import Node  # noqa: PLC0415
+    from chappe.node.opening import open_node  # noqa: PLC0415
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    node = Node(options)
+    node = open_node(options)
     if await node.start_unless(stop):
         tell_ready(node.addresses())
         await node.run_until(stop)

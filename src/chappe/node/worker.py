@@ -14,7 +14,7 @@ import uvloop
 from chappe.node.child import SIGNALS, Cord, Report
 from chappe.node.gathering import Gathering
 from chappe.node.keeper.kept import kept_registry, kept_store
-from chappe.node.node import Node
+from chappe.node.opening import open_node
 from chappe.node.options import EVENTS, NodeOptions
 from chappe.node.parts import Parts, kept_parts
 
@@ -52,7 +52,12 @@ async def _work(
     stop = asyncio.Event()
     cord.on_cut(stop.set)
     loop = asyncio.get_running_loop()
+    # One without clients ends when its cord is cut, and heeds no signal: whoever signals the whole
+    # group must not take it from under gateways that still drain.
+    heeded = _ORDERS if options.has_hub else ()
     for number in _ORDERS:
+        signal.signal(number, signal.SIG_IGN)
+    for number in heeded:
         loop.add_signal_handler(number, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     parts = Parts(
@@ -63,7 +68,7 @@ async def _work(
         # Those that were reserved for it.
         shared_ports=options.http_port != 0,
     )
-    node = Node(options, parts=parts)
+    node = open_node(options, parts)
     if await node.start_unless(stop):
         await gathering.start(node.counts)
         cord.tell(Report(addresses=node.addresses()))
@@ -73,7 +78,7 @@ async def _work(
             gathering.stop()
     # The loop would restore the defaults when it closes: whoever asks twice must not turn a clean
     # exit into a death by signal.
-    for number in _ORDERS:
+    for number in heeded:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 
