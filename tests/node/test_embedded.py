@@ -38,6 +38,26 @@ async def test_apps_do_not_meet() -> None:
 
 
 @on_loop
+async def test_rooms_are_there_and_those_of_apps_do_not_meet() -> None:
+    async with chappe.Hub() as hub:
+        alice, bob = await hub.connect("user:alice"), await hub.connect("user:bob")
+        other = await hub.connect("user:other", app="other")
+        for client in (alice, bob, other):
+            await client.join("room:7")
+        assert await alice.members("room:7", 5) == (2, ("user:alice", "user:bob"))
+        await alice.publish("room:7", 1)
+        await alice.publish("room:7", 2, reliable=True)
+        assert [(await bob.receive()).data for _ in range(2)] == [1, 2]
+        await bob.leave("room:7")
+        assert (await bob.presence("room:7"), await other.presence("room:8")) == (True, False)
+        await other.publish("room:7", 3)
+        assert (await other.receive()).data == 3
+        assert (alice.waiting, bob.waiting) == (2, 0)
+        for client in (alice, bob, other):
+            await client.close()
+
+
+@on_loop
 async def test_a_hello_that_names_nobody_raises() -> None:
     async with chappe.Hub() as hub:
         with pytest.raises(BadRequest):

@@ -13,7 +13,7 @@ from chappe.access.dev import DevAuthenticator
 from chappe.access.token import TokenAuthenticator
 from chappe.client import Client, ClientOptions, StreamDial
 from chappe.client.connection import OnNotice
-from chappe.clock import SystemClock
+from chappe.clock import Clock, SystemClock
 from chappe.edge.memory import MemoryTransport
 from chappe.edge.tcp import TcpConnection
 from chappe.endpoints.application import Application
@@ -23,7 +23,14 @@ from chappe.events.recorder import Recorder
 from chappe.hub.hub import Hub as HubCore
 from chappe.hub.options import HubOptions
 from chappe.ids import Snowflake
+from chappe.rooms.options import ProbeOptions, RoomsOptions
+from chappe.rooms.process import RoomsProcess
+from chappe.store.memory import MemoryStore
 from chappe.wire.limits import Limits
+from chappe.wire.rooms import RoleKind
+
+# There is no link to try out.
+_ROOMS = RoomsOptions(probe=ProbeOptions(every_s=0.0))
 
 
 class Hub:
@@ -62,9 +69,35 @@ class Hub:
             options=self._options,
             limits=self._limits,
         )
-        self._application = Application.embedded(self._hub, asyncio.get_running_loop())
+        self._application = Application.embedded(self._hub, asyncio.get_running_loop(), _ROOMS)
+        self._rooms = await self._start_rooms(clock)
         self._hub.start()
         return self
+
+    async def _start_rooms(self, clock: Clock) -> RoomsProcess:
+        """All roles of rooms, joined to each other and to the hub's sessions."""
+        lobby = self._application.lobby
+        rooms = RoomsProcess(
+            options=_ROOMS,
+            name="hub",
+            clock=clock,
+            loop=asyncio.get_running_loop(),
+            entropy=os.urandom,
+            rng=Random(),  # noqa: S311, to take turns only
+            recorder=self._recorder,
+            store=MemoryStore(),
+            coordination=None,
+            secret=None,
+            cluster="hub",
+            roles=frozenset(RoleKind),
+            audience=lobby,
+            epoch=1,
+            lease_s=1.0,
+        )
+        await rooms.start()
+        assert rooms.publisher is not None
+        lobby.open(rooms.publisher, rooms.gateway)
+        return rooms
 
     async def stop(self) -> None:
         """Close every session; clients see that the hub went away."""
@@ -72,6 +105,7 @@ class Hub:
             hub, self._hub = self._hub, None
             hub.stop()
             self._application.stop()
+            await self._rooms.stop()
 
     async def connect(
         self,
