@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
 from chappe.clock import Clock
 from chappe.events.recorder import Recorder
 from chappe.rooms.broker import Broker
+from chappe.rooms.gateway import Audience, Gateway
+from chappe.rooms.independent import IndependentRouter
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.prober import Prober
 from chappe.rooms.proxy import Proxy
@@ -16,10 +17,6 @@ from chappe.rooms.publisher import Publisher
 from chappe.rooms.role import Post
 from chappe.rooms.router import Router
 from chappe.wire.rooms import Card
-
-if TYPE_CHECKING:
-    from chappe.rooms.gateway import Audience, Gateway
-    from chappe.rooms.independent import IndependentRouter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +73,6 @@ class Cast:
                 name=self.name,
                 recorder=self.recorder,
             )
-        from chappe.rooms.independent import IndependentRouter  # noqa: PLC0415
-
         return IndependentRouter(
             options=self.options,
             post=self.post,
@@ -89,8 +84,6 @@ class Cast:
 
     def gateway(self, card: Card, audience: Audience) -> Gateway:
         """Make the role that has members."""
-        from chappe.rooms.gateway import Gateway  # noqa: PLC0415
-
         return Gateway(
             options=self.options,
             post=self.post,
@@ -98,6 +91,7 @@ class Cast:
             name=self.name,
             card=card,
             audience=audience,
+            recorder=self.recorder,
         )
 
     def prober(self, card: Card, gateway: Gateway) -> Prober:

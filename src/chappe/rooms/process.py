@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from prometheus_client.core import Metric
@@ -25,6 +25,7 @@ from chappe.registry.registry import Registry
 from chappe.rooms.cast import Cast
 from chappe.rooms.crew import Crew
 from chappe.rooms.dispatch import Dispatch
+from chappe.rooms.gateway import Audience, Gateway
 from chappe.rooms.linkstats import LinkRow
 from chappe.rooms.lookout import Lookout
 from chappe.rooms.metrics import metrics_of
@@ -41,9 +42,6 @@ from chappe.rooms.status import RoomsStatus, status_of
 from chappe.rooms.weighing import set_weights
 from chappe.store.store import Store
 from chappe.wire.rooms import Card, RoleKind, State
-
-if TYPE_CHECKING:
-    from chappe.rooms.gateway import Audience, Gateway
 
 log = structlog.get_logger()
 
@@ -257,6 +255,8 @@ class RoomsProcess:
             assert self._audience is not None
             card = Card(self.name, self._epoch, *self.endpoint)
             gateway = cast.gateway(card, self._audience)
+            # A join is told of at the end of this turn of the loop, with all others of it.
+            gateway.on_due = self._wake
             self.dispatch.gateway = gateway
             prober = self.dispatch.prober = cast.prober(card, gateway)
             if self.publisher is not None:
