@@ -10,6 +10,8 @@ from chappe.events.counting import CountingRecorder
 from chappe.events.sampling import Sampling
 from chappe.message import Message
 from chappe.rooms.hops import Hops
+from chappe.rooms.pulse import Neighbour
+from chappe.rooms.roll import Place, Seat
 from chappe.wire.rooms import RoleKind
 from tests.events.test_eventrecorder import Told
 
@@ -104,3 +106,15 @@ def test_a_recorder_that_counts_takes_all_of_it() -> None:
     hops.copied("shop", MESSAGE, "b")
     hops.dropped("shop", MESSAGE, "overtaken")
     assert recorder.drops == {"overtaken": 1}
+
+
+def test_how_far_the_clocks_of_other_nodes_are_ahead_is_told_as_links_tell_it() -> None:
+    node = Node("b")
+    places = [Place(name=name, host="h", port=n) for n, name in enumerate("bcd")]
+    neighbours = [Neighbour(Seat(n, place)) for n, place in enumerate(places)]
+    for n, neighbour in enumerate(neighbours):
+        neighbour.measure(n / 1000, n * 7)
+    node.broker.beats(neighbours)
+    assert [
+        (row["kind"], row["peer"], row["ahead"], row["round_trip"]) for row in node.told.rows()
+    ] == [("link", "c", 7, 1000), ("link", "d", 14, 2000)]

@@ -174,8 +174,10 @@ class Broker:
         self._follow()
         self._membership.tick(now)
         self.subscription.tick(now)
-        if self._membership.modulus.settle(now):
+        settled = self._membership.modulus.settle(now)
+        if settled:
             self._membership.clean(now)
+        if settled or self.subscription.id != self.id:
             self.subscription.see(self._roll, self.id, self.modulus, now)
         if now >= self._report_at:
             self._report_at = now + REPORT_S
@@ -273,6 +275,7 @@ class Broker:
         )
         for hot in self._heat.take():
             self._tell_heat(hot)
+        self._hops.beats(self.pulses.answering())
 
     def _tell_heat(self, hot: Hot) -> None:
         app, _, room = hot.key.partition("\0")

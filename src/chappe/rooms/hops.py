@@ -29,11 +29,18 @@ gateway     Deliver             came = came_from(source.name, op.giver)
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from chappe.events.recorder import Recorder
 from chappe.message import Message
 from chappe.wire.rooms import RoleKind
+
+if TYPE_CHECKING:
+    from chappe.rooms.pulse import Neighbour
+
+# How often it is told how far the clocks of others are ahead.
+BEATS_S = 10.0
 
 
 class Hops:
@@ -72,6 +79,14 @@ class Hops:
             app, (message,), came_from, tuple(went_to), promised=False, role=self._role
         )
         return None
+
+    def beats(self, neighbours: Iterable[Neighbour]) -> None:
+        """Tell how far their clocks are ahead. A node without clients has no links that would: by
+        this alone its times are told by the same clock as those of others."""
+        for one in neighbours:
+            if one.name != self._name:
+                round_trip_us = round(one.round_trip_s * 1_000_000)
+                self._recorder.link_beat(one.name, one.ahead_us, round_trip_us)
 
     def copied(self, app: str, message: Message, came_from: str) -> None:
         """A message came that was here before: nobody is to get it twice."""

@@ -16,7 +16,7 @@ from chappe.errors import Unreachable
 from chappe.events.recorder import Recorder
 from chappe.message import Message
 from chappe.rooms.balance import Balance
-from chappe.rooms.hops import Hops
+from chappe.rooms.hops import BEATS_S, Hops
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.pulse import Pulses
 from chappe.rooms.role import Post, Source
@@ -71,6 +71,7 @@ class Publisher:
         self._version = -1
         self._flows: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._repeats: deque[_Repeat] = deque()
+        self._beats_at = clock.monotonic() + BEATS_S
         self.messages = 0
         self.copies = 0
         self.refused = 0
@@ -115,6 +116,9 @@ class Publisher:
     def tick(self, now: float) -> None:
         """Do what is due."""
         self.pulses.tick(now)
+        if now >= self._beats_at:
+            self._beats_at = now + BEATS_S
+            self._hops.beats(self.pulses.answering())
         while self._repeats and self._repeats[0].at <= now:
             self._repeat(self._repeats.popleft(), now)
 

@@ -215,6 +215,10 @@ class Pulses:
         """What is known of a neighbour."""
         return self._neighbours.get(id)
 
+    def answering(self) -> list[Neighbour]:
+        """Those that answer, and how far their clocks are ahead."""
+        return [each for each in self._neighbours.values() if each.answering and each.measured]
+
     def alive(self, id: int) -> bool:
         """Whether messages may be given to a neighbour."""
         neighbour = self._neighbours.get(id)
