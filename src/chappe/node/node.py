@@ -32,9 +32,10 @@ from chappe.node.folder import DataFolder
 from chappe.node.lifetime import Lifetime, settle_collector
 from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions
-from chappe.node.parts import ITS_OWN, Parts
+from chappe.node.parts import ITS_OWN, Parts, kept_parts
 from chappe.node.queueing import Queueing, lone_name
 from chappe.node.recording import Recording
+from chappe.node.rooming import Circle, Rooming
 from chappe.node.tls import server_context
 from chappe.queues.metrics import QueueMetrics
 from chappe.registry.url import open_registry
@@ -98,7 +99,7 @@ class Node(Lifetime):
         )
         revocations.close_with(self.hub.close_token)
         self._application = Application(
-            self.hub, self._directory, self._loop, self.name, options.queue_limits
+            self.hub, self._directory, self._loop, self.name, options.queue_limits, options.rooms
         )
         self.neighbourhood = Neighbourhood(
             options,
@@ -122,6 +123,17 @@ class Node(Lifetime):
             rng=SystemRandom(),
             tail=self._recording.tail,
         )
+        with self._data.released_on_error():
+            self.rooming = Rooming(
+                options,
+                name=self.name,
+                clock=self._clock,
+                recorder=self.recorder,
+                store=self._store,
+                circle=Circle(registry=place.registry, secret=place.secret) if place else None,
+                shared_store=parts.store is not None or "store" not in kept_parts(options),
+                lobby=self._application.lobby,
+            )
         self._queue_metrics = QueueMetrics(self._application.queues)
         self._websocket = WebSocketEdge(
             self.hub,
@@ -146,6 +158,7 @@ class Node(Lifetime):
             metrics=self._metrics,
             gather=parts.gather,
             queues=self._queues_of,
+            rooms=self.rooming.report,
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed
         self._ports: dict[str, int] = {}
@@ -161,6 +174,7 @@ class Node(Lifetime):
             yield from self._queue_metrics()
             yield from self._queueing.copying.metrics()
         yield from self._recording.metrics()
+        yield from self.rooming.metrics()
         if self._options.dev or self._options.cluster.metrics:
             yield from self.neighbourhood.metrics()
 
@@ -201,6 +215,8 @@ class Node(Lifetime):
             self._queueing.prepare()
             await self.neighbourhood.start()
             await self._queueing.start()
+            # An id: those of a later life are larger, whatever the clock says.
+            await self.rooming.start(self.hub.ids.next())
             self._listen("websocket", self._websocket.protocol, options.port)
             self._listen("http", self._http.protocol, options.http_port)
             self._listen("tcp", lambda: TcpConnection(self.hub), options.tcp_port)
@@ -247,7 +263,7 @@ class Node(Lifetime):
         return {
             edge: f"{schemes[edge]}://{host}:{port}{paths.get(edge, '')}"
             for edge, port in self._ports.items()
-        }
+        } | self.rooming.addresses()
 
     def counts(self) -> Iterable[Metric]:
         """What the node has counted, as `/metrics` tells it."""
@@ -279,6 +295,8 @@ class Node(Lifetime):
     async def _stop(self) -> None:
         self._stop_listening("websocket", "tcp", "http")
         await self._http.stop()
+        # First of what others know of: until they have heard of it, they send messages here.
+        await self.rooming.stop()
         self.hub.stop()
         self._application.stop()
         await self._queueing.stop()
