@@ -44,6 +44,11 @@ class Subscription:
         return min(self._pulses.due, until)
 
     @property
+    def id(self) -> int:
+        """The broker's id, as it says it."""
+        return self._pulses.sender_id
+
+    @property
     def routers(self) -> list[int]:
         """The ids of the routers that are subscribed to."""
         return sorted(self._chosen)
@@ -85,7 +90,7 @@ class Subscription:
     def _partitions(self) -> list[int]:
         """The router partitions that have this broker's rooms, or are to have them."""
         roll, pulses = self._roll, self._pulses
-        if not roll.router_partitions:
+        if not roll.router_partitions or not pulses.sender_id:
             return []
         found: set[int] = set()
         for routers in (roll.router_partitions, max(roll.router_wanted, roll.router_partitions)):
