@@ -28,8 +28,15 @@ EXPECTED = {
 }
 
 
-# These need a node that keeps queues on disk.
-DURABLE = {
+# These need a node: one that keeps queues on disk, or that has rooms.
+OF_A_NODE = {
+    "room.py": [
+        "2 are here: user:alice, user:bob",
+        "user:alice hears user:carol: hello, all",
+        "user:bob hears user:carol: hello, all",
+        "user:alice hears user:alice: this must arrive",
+        "Bob has 0 more",
+    ],
     "orders.py": [
         *(f"{n} ACK" for n in range(1, 7)),
         "dead: order 4 after 3 attempts",
@@ -74,11 +81,11 @@ def test_an_example_does_what_it_says(run, name, edge):
 
 
 @pytest.mark.parametrize("edge", ["websocket", "tcp"])
-@pytest.mark.parametrize("name", sorted(DURABLE))
-def test_an_example_with_a_durable_queue_does_what_it_says(run, tmp_path, name, edge):
+@pytest.mark.parametrize("name", sorted(OF_A_NODE))
+def test_an_example_on_a_whole_node_does_what_it_says(run, tmp_path, name, edge):
     async def test():
         async with running(tmp_path) as node:
-            assert await lines_of(name, node.addresses()[edge]) == DURABLE[name]
+            assert await lines_of(name, node.addresses()[edge]) == OF_A_NODE[name]
 
     run(test())
 
@@ -86,4 +93,6 @@ def test_an_example_with_a_durable_queue_does_what_it_says(run, tmp_path, name, 
 def test_no_example_is_forgotten():
     # tests/cli/test_cluster.py, tests/cli/test_pipeline_demo.py
     elsewhere = {"cluster.py", "demo.py", "demo_traffic.py"}
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | set(DURABLE) | elsewhere
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | set(
+        OF_A_NODE
+    ) | elsewhere

@@ -254,8 +254,8 @@ async def test_who_left_hears_nothing_any_more_and_leaving_twice_is_well() -> No
 async def test_who_joins_in_the_middle_of_a_run_gets_what_comes_after() -> None:
     house = House()
     members = [await house.member(f"m{n}", "7") for n in range(10)]
-    house.lobby.deliver("default", message(1), "")
     late = house.endpoint("late")
+    house.lobby.deliver("default", message(1), "")
     late.say(Join(to="room:7"))
     house.lobby.deliver("default", message(2), "")
     await house.tick()
@@ -303,6 +303,10 @@ async def test_a_room_of_the_same_name_in_another_app_is_another_room() -> None:
     house.lobby.deliver("nowhere", message(2), "")
     await house.tick()
     assert (here.got(), there.got()) == ([], [1])
+    for n, app in enumerate(("default", "shop", "default", "shop"), 3):
+        house.lobby.deliver(app, message(n), "")
+    await house.tick()
+    assert (here.got(), there.got()) == ([3, 5], [4, 6])
     assert house.lobby.who("shop", "7", 5) == ["user:b"]
     here.say(Leave(to="room:7"))
     assert house.lobby.count("shop", "7") == 1
