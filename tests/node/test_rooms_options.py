@@ -11,6 +11,7 @@ from chappe.cluster.options import ClusterOptions
 from chappe.errors import ConfigError
 from chappe.node.options import load_options
 from chappe.node.roles import ALL, check_alone, kinds_of, played
+from chappe.node.rooming import reached_at
 from chappe.node.worker import worker_options
 from chappe.rooms.options import RoomsOptions
 from chappe.wire.rooms import RoleKind
@@ -108,6 +109,21 @@ def test_datagrams_of_workers_with_a_registry_of_their_own_stay_on_the_machine(
 
 def test_workers_of_a_larger_cluster_take_datagrams_at_ports_of_their_own(tmp_path: Path) -> None:
     cluster = ClusterOptions(secret="file")
-    shared = options_of(tmp_path, registry="redis://there", cluster=cluster)
-    workers = [worker_options(shared, n, tmp_path / str(n)) for n in (1, 2)]
-    assert [worker.rooms.port for worker in workers] == [7404, 7405]
+    for port, ports in ((None, [7404, 7405]), (7600, [7600, 7601]), (0, [0, 0])):
+        rooms = RoomsOptions(port=port)
+        shared = options_of(tmp_path, registry="redis://there", cluster=cluster, rooms=rooms)
+        workers = [worker_options(shared, n, tmp_path / str(n)) for n in (1, 2)]
+        assert [reached_at(worker).port for worker in workers] == ports
+
+
+def test_datagrams_go_where_links_do_if_nothing_is_said(tmp_path: Path) -> None:
+    def reached(cluster: ClusterOptions, **rooms: Any) -> tuple[str, int | None, str]:
+        found = reached_at(options_of(tmp_path, cluster=cluster, rooms=RoomsOptions(**rooms)))
+        return found.host, found.port, found.advertise
+
+    outside = ClusterOptions(host="10.0.0.1", port=7503, advertise="box", allow_plaintext=True)
+    assert reached(outside) == ("10.0.0.1", 7504, "box")
+    assert reached(outside, advertise="other", port=0) == ("10.0.0.1", 0, "other")
+    given = {"host": "10.0.0.2", "allow_plaintext": True}
+    assert reached(outside, **given) == ("10.0.0.2", 7504, "")
+    assert reached(ClusterOptions(port=0)) == ("127.0.0.1", 0, "")

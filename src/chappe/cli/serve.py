@@ -56,7 +56,7 @@ def serve(
         typer.Option(help="Of hub, proxy, broker, router, gateway; commas between [all of them]."),
     ] = None,
     rooms_port: Annotated[
-        int | None, typer.Option(help="UDP port for rooms [7404]; 0 picks one.")
+        int | None, typer.Option(help="UDP port for rooms [the next]; 0 picks one.")
     ] = None,
     partition: Annotated[
         int | None, typer.Option(help="The broker's partition [one broker for each].")

@@ -41,6 +41,7 @@ log = structlog.get_logger()
 
 # How long a node that starts waits for what others do for rooms.
 _SETTLE_S = 10.0
+_PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +183,12 @@ class Rooming:
 
 
 def reached_at(options: NodeOptions) -> RoomsOptions:
-    """The options of rooms, where those of a node that is reached from outside are not on loopback:
-    then it is reached for rooms where it is for links."""
+    """The options of rooms as a node among others has them: where nothing is said of its datagrams,
+    they go where its links do, to the next port."""
     rooms, cluster = options.rooms, options.cluster
+    if rooms.port is None:
+        port = cluster.port + 1 if 0 < cluster.port < _PORT_MAX else 0
+        rooms = msgspec.structs.replace(rooms, port=port)
     if rooms.host not in LOOPBACK or cluster.host in LOOPBACK:
         return rooms
     advertise = rooms.advertise or cluster.advertise

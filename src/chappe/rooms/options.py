@@ -11,7 +11,6 @@ import msgspec
 from chappe.errors import ConfigError
 from chappe.rooms.partition import PARTITIONS_MAX
 
-ROOMS_PORT = 7404
 # What a datagram holds, headers of IP and UDP not counted: an Ethernet frame less a tunnel's share.
 MTU = 1400
 _SYSTEM = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -63,7 +62,8 @@ class RoomsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     # Where datagrams of other processes are taken; a node alone needs no port.
     host: str = "127.0.0.1"
-    port: int = ROOMS_PORT
+    # The one after cluster.port if nothing is said; 0 picks a free one.
+    port: int | None = None
     # The host that others send to, when it is not the one this process is bound to.
     advertise: str = ""
     # Datagrams are authenticated, not hidden: outside loopback that has to be said to be enough.
@@ -117,7 +117,7 @@ class RoomsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     probe: ProbeOptions = ProbeOptions()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65_535:
+        if self.port is not None and not 0 <= self.port <= 65_535:
             raise ConfigError(f"rooms.port: {self.port} is not a port")
         if self.host in ("0.0.0.0", "::") and not self.advertise:  # noqa: S104, refused here
             raise ConfigError(
