@@ -31,6 +31,7 @@ class Legs:
 
     def __init__(self, trails: Trails) -> None:
         self._trails = trails
+        self._has_roles = bool(trails.role.any())
 
     @cached_property
     def handings(self) -> Longs:
@@ -57,7 +58,7 @@ class Legs:
         """Of each hop, the role in which the node before it handed it there; 0 if in none."""
         trails = self._trails
         found = np.zeros(trails.size, np.int64)
-        if not trails.role.any():
+        if not self._has_roles:
             return found
         # A proxy has it from a publisher; who tells no role may be a gateway.
         most = (trails.role - 1) % _LEGS
@@ -75,7 +76,9 @@ class Legs:
 
     def _number(self, of: Longs, giver: Longs, taker: Longs, role: Longs) -> Longs:
         count = max(1, len(self._trails.nodes))
-        return ((of * count + giver) * count + taker) * _LEGS + role
+        way = (of * count + giver) * count + taker
+        # Small numbers are found among others in a fraction of the time.
+        return way * _LEGS + role if self._has_roles else way
 
     @cached_property
     def lost(self) -> Longs:

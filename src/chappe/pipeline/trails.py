@@ -6,6 +6,7 @@ So what is to be known of messages is found for all of them at once.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
@@ -174,8 +175,9 @@ class Trails:
 
     @cached_property
     def legs(self) -> Legs:
-        """From node to node."""
-        return Legs(self)
+        """From node to node; not for longer than the trails. In a circle both would stay until
+        somebody looks for such circles, and they are large."""
+        return Legs(weakref.proxy(self))
 
     # Of messages.
 
