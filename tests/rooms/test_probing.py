@@ -108,6 +108,10 @@ def test_what_is_told_of_rooms_is_what_is_there():
         status = gateway.process.status()
         assert [(each.node, each.alive) for each in status.proxies] == [("p0", True), ("p1", True)]
         assert [each.node for each in status.brokers] == ["b0", "b1"]
+        assert [(each.node, each.alive) for each in status.routers] == [("r", True)]
+        router = node(world, "r").process.status()
+        assert [(each.node, each.alive) for each in router.brokers] == [("b0", True), ("b1", True)]
+        assert router.roles[0].load["rows"] >= 2  # the room, and a pseudo room
         broker = node(world, "b0").process.status().roles[0]
         assert (broker.role, broker.partition, broker.state) == ("broker", 0, "running")
         assert broker.load["members"] >= 1

@@ -21,7 +21,7 @@ from chappe.rooms.dedup import Dedup
 from chappe.rooms.hops import Hops
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.order import Order
-from chappe.rooms.pulse import Tally, answer
+from chappe.rooms.pulse import Pulses, Tally, answer
 from chappe.rooms.role import Post, Source
 from chappe.rooms.roll import Roll
 from chappe.rooms.routes import Routes
@@ -127,6 +127,11 @@ class Gateway:
         """When it wants to be told the time next."""
         announcer = self._announcer.due if not self._goodbyes else self._goodbye_at
         return min(announcer, self._routes.due, self._asking.due)
+
+    @property
+    def pulses(self) -> Pulses:
+        """What it knows of routers by their answers."""
+        return self._routes.pulses
 
     @property
     def counts(self) -> dict[str, int]:

@@ -78,6 +78,23 @@ class Router:
         )
 
     @property
+    def pulses(self) -> Pulses:
+        """What it knows of brokers by their answers; an independent one, of its peers."""
+        return self._pulses
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What it has done, and has."""
+        return {
+            "rows": self.book.rows,
+            "gateways": len(self.book.gateways),
+            "pending": len(self._confirming),
+            "dropped_full": self.book.refused,
+            "dropped_row_unreadable": self.book.unreadable,
+            **{f"dropped_{reason}": count for reason, count in sorted(self.dropped.items())},
+        }
+
+    @property
     def due(self) -> float:
         """When it wants to be told the time next."""
         return min(self._pulses.due, self.book.due, self._confirming.due, self._retelling.due)

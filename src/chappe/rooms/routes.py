@@ -37,15 +37,15 @@ class Routes:
     """The routers that a gateway may tell, as they are now."""
 
     def __init__(self, *, options: RoomsOptions, post: Post, clock: Clock, card: Card) -> None:
-        self._pulses = Pulses(
+        self.pulses = Pulses(
             sender=RoleKind.GATEWAY,
             role=RoleKind.ROUTER,
             options=options,
             post=post,
             clock=clock,
         )
-        self._pulses.sender_id = card.epoch
-        self._pulses.card = card
+        self.pulses.sender_id = card.epoch
+        self.pulses.card = card
         self._roll = EMPTY
         self._version = -1
         # By a room's number modulo that of partitions: the replicas of each partition that has it.
@@ -56,7 +56,7 @@ class Routes:
     @property
     def due(self) -> float:
         """When to tick next."""
-        return self._pulses.due
+        return self.pulses.due
 
     @property
     def endpoints(self) -> set[Endpoint]:
@@ -66,24 +66,24 @@ class Routes:
     def see(self, roll: Roll, now: float) -> bool:
         """Take note of who is in the registry; whether routes have changed."""
         self._roll = roll
-        self._pulses.number = roll.router_partitions
-        self._pulses.watch((seat for seats in _seats(roll).values() for seat in seats), now)
+        self.pulses.number = roll.router_partitions
+        self.pulses.watch((seat for seats in _seats(roll).values() for seat in seats), now)
         self._version = -1
         return self._look()
 
     def hear(self, op: Pulsed, now: float) -> bool:
         """Take an answer; whether routes have changed."""
-        self._pulses.hear(op, now)
+        self.pulses.hear(op, now)
         return self._look()
 
     def tick(self, now: float) -> bool:
         """Do what is due; whether routes have changed."""
-        self._pulses.tick(now)
+        self.pulses.tick(now)
         return self._look()
 
     def sent(self, stop: Stop) -> None:
         """A router was told something, which its answers are to account for."""
-        self._pulses.sent(stop.id)
+        self.pulses.sent(stop.id)
 
     def of(self, number: int) -> Route:
         """Where a room is told of; one object for all rooms that go there."""
@@ -100,9 +100,9 @@ class Routes:
         return known
 
     def _look(self) -> bool:
-        if self._pulses.version == self._version:
+        if self.pulses.version == self._version:
             return False
-        self._version = self._pulses.version
+        self._version = self.pulses.version
         before = (self._modulus, self._live)
         self._modulus = max(self._roll.router_partitions, 1)
         self._live = {}
@@ -117,12 +117,12 @@ class Routes:
 
     def _best(self, seats: Seats) -> list[Stop]:
         """Those that live and run, in the order of their ids; or at least live."""
-        living = self._pulses.living(seats)
+        living = self.pulses.living(seats)
         running = [seat for seat in living if self._runs(seat)]
         return [Stop(seat.id, seat.endpoint) for seat in running or living]
 
     def _runs(self, seat: Seat) -> bool:
-        found = self._pulses.get(seat.id)
+        found = self.pulses.get(seat.id)
         return found is not None and found.state is State.RUNNING
 
 

@@ -81,7 +81,7 @@ class Watched(Protocol):
 def status_of(process: Watched) -> RoomsStatus:
     """How rooms do, as this process sees it."""
     roll, options, dispatch = process.roll, process.options, process.dispatch
-    known = _Known(dispatch)
+    known = _Known(dispatch, independent=options.independent_routers)
     replicas = [known.tell(each, roll.weights) for each in replicas_of(roll)]
     return RoomsStatus(
         node=process.name,
@@ -125,12 +125,13 @@ def partition_of_role(role: Role) -> int | None:
 class _Known:
     """What the roles of this process know of others by their answers."""
 
-    def __init__(self, dispatch: Dispatch) -> None:
+    def __init__(self, dispatch: Dispatch, *, independent: bool) -> None:
         self._askers: dict[str, list[Role]] = {
             "proxy": [role for role in (dispatch.publisher,) if role is not None],
             "broker": [
                 *(role for role in (dispatch.proxy,) if role is not None),
-                *dispatch.routers.values(),
+                # Independent ones ask each other.
+                *(() if independent else dispatch.routers.values()),
             ],
             "router": [role for role in (dispatch.gateway,) if role is not None],
         }
