@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import threading
@@ -121,6 +122,34 @@ def test_listen_prints_what_comes_and_ends_after_so_many(node: Served) -> None:
     first, second = map(json.loads, output.splitlines())
     assert (first["op"], first["to"], first["data"]) == ("message", "topic:news", {"a": 1})
     assert (second["to"], second["from"], second["data"]) == ("user:ear", "user:a", "hello")
+
+
+def test_rooms_are_listened_to_and_published_to(node: Served) -> None:
+    arguments = ("room:42", "topic:mixed", "--as", "user:ear", "-n", "3", "--json")
+    with listening(node, *arguments) as listener:
+        with connect(node.addresses["tcp"], as_="user:bob") as bob:
+            while not bob.members("room:42").members:
+                time.sleep(0.01)
+        result = node.run_here("publish", "--as", "user:a", "room:42", "1")
+        assert (result.returncode, result.stderr) == (0, "")
+        assert re.fullmatch(r"ok message \d+\n", result.stdout)
+        result = node.run_here("publish", "--as", "user:a", "room:42", "2", "--reliable", "--json")
+        assert json.loads(result.stdout).keys() == {"ok", "message"}
+        node.run_here("publish", "--as", "user:a", "topic:mixed", "3")
+        output, errors = listener.communicate(timeout=TIMEOUT_S)
+    assert (listener.returncode, errors) == (0, "")
+    heard = [json.loads(line) for line in output.splitlines()]
+    assert {(event["to"], event["data"]) for event in heard} == {
+        ("room:42", 1),
+        ("room:42", 2),
+        ("topic:mixed", 3),
+    }
+
+
+def test_what_is_reliable_is_for_rooms(node: Served) -> None:
+    result = node.run_here("publish", "--as", "user:a", "topic:t", "1", "--reliable")
+    assert result.returncode == 1
+    assert "reliable: not for a topic" in one_line(result.stderr)
 
 
 def test_listen_shows_a_strangers_text_as_text(node: Served) -> None:

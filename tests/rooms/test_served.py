@@ -13,7 +13,7 @@ import httpx
 import jwt
 import pytest
 
-from chappe import Client, connect
+from chappe import Client, blocking, connect
 from chappe.access.token import Key
 from chappe.client import ClientOptions, Reconnected
 from chappe.errors import BadRequest, Forbidden, Overload
@@ -159,6 +159,26 @@ async def test_a_room_is_joined_again_after_a_reconnect(tmp_path: Path) -> None:
         await bob.publish("room:7", "again")
         assert (await alice.receive()).data == "again"
         assert await bob.members("room:7") == (1, None)
+
+
+@on_loop
+async def test_threads_join_and_leave_as_well(tmp_path: Path) -> None:
+    def talk(url: str) -> None:
+        with (
+            blocking.connect(url, as_="user:alice") as alice,
+            blocking.connect(url, as_="user:bob") as bob,
+        ):
+            alice.join("room:7")
+            assert alice.rooms == ("room:7",)
+            assert bob.members("room:7", 5) == (1, ("user:alice",))
+            bob.publish("room:7", "hello", reliable=True)
+            assert alice.receive(10).data == "hello"
+            alice.leave("room:7")
+            assert alice.rooms == ()
+            assert bob.members("room:7").names is None
+
+    async with running(tmp_path) as node:
+        await asyncio.to_thread(talk, node.addresses()["tcp"])
 
 
 @on_loop
