@@ -215,6 +215,14 @@ def tell_everything(recorder: CountingRecorder) -> None:
     recorder.link_beat("b", -5, 90)
 
 
+@pytest.mark.parametrize("came_from", ["", "b"])
+def test_a_copy_is_told_wherever_it_came_from(came_from: str) -> None:
+    told = Told()
+    told.recorder.copied("app", message(10**18, to="room:1"), came_from)
+    (row,) = told.rows()
+    assert (row["kind"], row["message"], row.get("came_from", "")) == ("copied", 10**18, came_from)
+
+
 def test_every_event_has_columns_of_its_kind_only() -> None:
     told = Told()
     tell_everything(told.recorder)

@@ -72,7 +72,7 @@ class EventLog:
         self._runs: list[Run] = []
         self._count = 0
         # Messages that came alone, by kind: they become runs when they are written down.
-        self._rows: dict[str, list[Row]] = {"sent": [], "published": []}
+        self._rows: dict[str, list[Row]] = {"sent": [], "published": [], "copied": []}
         # Of messages, the share that is told.
         self.share = 1.0
         # By app and error: there may be very many, and nothing else is to be said of them.
