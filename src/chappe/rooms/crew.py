@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Protocol, cast
 
 import msgspec
 import structlog
@@ -27,12 +28,20 @@ log = structlog.get_logger()
 WRITTEN_S = 0.5
 
 
+class _Author(Protocol):
+    """A role that has news for the store."""
+
+    def changes(self) -> tuple[dict[str, bytes], list[str]]:
+        """Rows to put and to remove; handed out once."""
+        ...
+
+
 class Crew:
     """Starts the proxy, brokers and routers of a process, and stops those not wanted any more."""
 
     def __init__(
         self,
-        cast: Cast,
+        roles: Cast,
         dispatch: Dispatch,
         kinds: frozenset[RoleKind],
         coordination: Coordination,
@@ -43,7 +52,7 @@ class Crew:
         lease_s: float,
         stir: Callable[[], None],
     ) -> None:
-        self._cast = cast
+        self._cast = roles
         self._dispatch = dispatch
         self._kinds = kinds
         self._coordination = coordination
@@ -52,8 +61,8 @@ class Crew:
         self._place = place
         self._lease_s = lease_s
         self._stir = stir
-        self._options = cast.options
-        self._paths = paths_of(cast.options)
+        self._options = roles.options
+        self._paths = paths_of(roles.options)
         self._roll = EMPTY
         self._leaving: set[asyncio.Task[None]] = set()
         self.stations: dict[tuple[RoleKind, int], Station] = {}
@@ -76,12 +85,17 @@ class Crew:
         for station in self.stations.values():
             station.look()
 
-    def settle(self) -> None:
-        """Let the registry have what has changed of them, and the store what is news."""
-        for (kind, _), station in self.stations.items():
+    def settle(self) -> int:
+        """Let the registry have what has changed of them, and the store what is news: so much."""
+        news = 0
+        for station in self.stations.values():
             station.settle()
-            if kind is RoleKind.ROUTER:
-                self._writer.add(*station.role.changes())  # type: ignore[attr-defined]
+        for router in self._dispatch.routers.values():
+            puts, deletes = cast("_Author", router).changes()
+            if puts or deletes:
+                news += len(puts) + len(deletes)
+                self._writer.add(puts, deletes)
+        return news
 
     async def stop(self) -> None:
         """Give up all seats; the roles still hear what comes."""

@@ -56,6 +56,11 @@ class Enrolment:
             self.place = place
             self._news.set()
 
+    @property
+    def told(self) -> bool:
+        """Whether others can know all that they are to."""
+        return self._told == self.place
+
     async def stop(self) -> None:
         """Rise; others learn of it at once, or when the lease is over."""
         await stop(self._task)

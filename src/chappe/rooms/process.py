@@ -25,7 +25,7 @@ from chappe.registry.registry import Registry
 from chappe.rooms.cast import Cast
 from chappe.rooms.crew import Crew
 from chappe.rooms.dispatch import Dispatch
-from chappe.rooms.gateway import Audience, Gateway
+from chappe.rooms.gateway import GOODBYE_S, GOODBYES, Audience, Gateway
 from chappe.rooms.linkstats import LinkRow
 from chappe.rooms.lookout import Lookout
 from chappe.rooms.metrics import metrics_of
@@ -208,12 +208,16 @@ class RoomsProcess:
         if self.gateway is not None:
             self.gateway.goodbye(self._clock.monotonic())
         await self.crew.stop()
-        if self.port is not None and self.crew.stations:
+        if self.port is not None:
             # Who is about to send something has been told by then to send it elsewhere.
-            await asyncio.sleep(self.options.pulse_s)
+            serving = bool(self.crew.stations)
+            await asyncio.sleep(self.options.pulse_s if serving else GOODBYES * GOODBYE_S)
         await self.lookout.stop()
-        await self.writer.stop(_WRITE_S)
         self._turn()
+        while self.crew.settle():
+            # Each time some of what is news goes to the store.
+            pass
+        await self.writer.stop(_WRITE_S)
         self._stopped = True
         self._unarm()
         if self.port is not None:
@@ -231,7 +235,7 @@ class RoomsProcess:
             return self._own.coordination
         options = self.options
         self.port = Port(self._receive, options.receive_buffer_bytes)
-        await self.port.open(options.host, options.port)
+        await self.port.open(options.host, options.port or 0)
         host, port = self.port.endpoint
         if options.advertise:
             host = await self.port.address_of(options.advertise)

@@ -94,6 +94,14 @@ class Neighbour:
         """Whether messages may be given to it."""
         return self.answering and not self.stalled
 
+    def follow(self, before: Neighbour) -> None:
+        """Be who one was that sat at the same place until now."""
+        self.state, self.number = before.state, before.number
+        self.heard, self.answering = before.heard, before.answering
+        self.success, self.round_trip_s = before.success, before.round_trip_s
+        self.ahead_us = before.ahead_us
+        self.sent, self.taken = before.sent, before.taken
+
     def measure(self, round_trip_s: float, ahead_us: int) -> None:
         """Take an answer into the means. Of clocks only quick answers tell."""
         if not self.measured:
@@ -187,29 +195,39 @@ class Pulses:
     def watch(self, seats: Iterable[Seat], now: float) -> None:
         """Ask these from now on, and nobody else; new ones at once."""
         old, self._neighbours = self._neighbours, {}
-        changed = False
+        came: list[Seat] = []
         for seat in seats:
             neighbour = old.pop(seat.id, None)
             self._ids[seat.id] = self._asked_as(seat)
             if neighbour is None or neighbour.endpoint != seat.endpoint:
-                neighbour, changed = self._meet(seat, now), True
+                neighbour = Neighbour(seat)
+                came.append(seat)
+            elif seat.running and neighbour.state is State.INIT:
+                # The registry has heard of it first: what it is now, is worth a question.
+                self._ask(neighbour, now)
             self._neighbours[seat.id] = neighbour
         for gone in old:
             del self._ids[gone]
-        if changed or old:
+        if came or old:
             self.version += 1
+        before = {(gone.name, gone.endpoint): gone for gone in old.values()}
+        for seat in came:
+            self._meet(seat, before.get((seat.name, seat.endpoint)), now)
         if not self._neighbours:
             self._next = self._silent_at = math.inf
         elif self._next == math.inf:
             self._next, self._ticked = now + self._options.pulse_s, now
 
-    def _meet(self, seat: Seat, now: float) -> Neighbour:
-        neighbour = Neighbour(seat)
+    def _meet(self, seat: Seat, before: Neighbour | None, now: float) -> None:
+        """Ask one that is new, or that lost its seat and sat down again as another."""
+        neighbour = self._neighbours[seat.id]
+        if before is not None:
+            neighbour.follow(before)
         if self._trust:
             neighbour.heard, neighbour.answering = now, True
-            self._silent_at = min(self._silent_at, now + self._options.silence_s)
+        if neighbour.answering:
+            self._silent_at = min(self._silent_at, neighbour.heard + self._options.silence_s)
         self._ask(neighbour, now)
-        return neighbour
 
     def get(self, id: int) -> Neighbour | None:
         """What is known of a neighbour."""

@@ -72,8 +72,8 @@ class Station:
 
     @property
     def running(self) -> bool:
-        """Whether it runs, and sits."""
-        return self.role.state is State.RUNNING and self.role.id > 0
+        """Whether it runs, and the registry has that."""
+        return self.role.state is State.RUNNING and self._enrolment.told
 
     def start(self) -> None:
         """Begin."""
