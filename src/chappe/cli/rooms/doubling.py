@@ -166,9 +166,14 @@ class _Lines:
         now = (_STEPS[progress.step], len(progress.missing))
         if now != self._last:
             self._last = now
-            line = f"{progress.partitions} -> {progress.wanted} partitions: {now[0]}"
+            line = f"{_numbers(progress)} partitions: {now[0]}"
             left = f", {now[1]} to go" if now[1] else ""
             self._errors.print(Text(line + left), soft_wrap=True)
+
+
+def _numbers(progress: Progress) -> str:
+    before, after = progress.partitions, progress.wanted
+    return f"{before} -> {after}" if after > before else str(after)
 
 
 def _view(progress: Progress) -> RenderableType:
@@ -177,7 +182,7 @@ def _view(progress: Progress) -> RenderableType:
         "replica",
         "node",
         "state",
-        title=f"{progress.partitions} -> {progress.wanted}: {_STEPS[progress.step]}",
+        title=f"{_numbers(progress)} partitions: {_STEPS[progress.step]}",
         title_justify="left",
     )
     for partition in range(progress.wanted):

@@ -1,0 +1,193 @@
+"""The crew of `chappe rooms up`: who it has, what each is told, who comes and goes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chappe.cluster.options import ClusterOptions
+from chappe.errors import ConfigError
+from chappe.node.child import Child, Cord, Report
+from chappe.node.gathering import SOCKET as COUNTS
+from chappe.node.layout import Layout
+from chappe.node.options import NodeOptions
+from chappe.node.post import Post
+from chappe.node.roomscrew import RoomsCrew, Siblings
+from chappe.rooms.options import RoomsOptions
+from tests.node.running import options_of
+
+SIMPLE = ["router-1", "broker-0-1", "broker-0-2", "broker-0-3"]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def prepared(stack: ExitStack, options: NodeOptions, layout: Layout | None = None) -> RoomsCrew:
+    crew = RoomsCrew(options, layout or Layout())
+    crew.prepare(stack)
+    return crew
+
+
+def watched(crew: RoomsCrew, stack: ExitStack, **figures: int) -> list[str]:
+    """Let the watch say something; the names of who is to leave."""
+    (watch,) = crew.stages[1]
+    ours, theirs = socket.socketpair()
+    stack.enter_context(ours)
+    stack.enter_context(theirs)
+    watch.child = Child(0, ours, 0.0)
+    watch.child.report = Report(figures=figures)
+    return names(crew.heard(watch))
+
+
+def names(posts: list[Post]) -> list[str]:
+    return [post.name for post in posts]
+
+
+def told(post: Post) -> NodeOptions:
+    """What the child of a place is told."""
+    assert isinstance(post.life, partial)
+    options = post.life.keywords["options"]
+    assert isinstance(options, NodeOptions)
+    return options
+
+
+def test_the_simple_layout_is_what_starts_if_nothing_is_said(
+    tmp_path: Path, stack: ExitStack
+) -> None:  # R16
+    crew = prepared(stack, options_of(tmp_path))
+    assert not watched(crew, stack, partitions=1)
+    assert [names(stage) for stage in crew.stages] == [
+        ["keeper"],
+        ["watch"],
+        SIMPLE,
+        ["proxy-1"],
+        ["gateway-1"],
+    ]
+    assert Layout().processes == 6
+
+
+def test_each_process_has_the_one_role_it_is_named_after(tmp_path: Path, stack: ExitStack) -> None:
+    layout = Layout(partitions=2, replicas=1, gateways=2)
+    crew = prepared(stack, options_of(tmp_path), layout)
+    watched(crew, stack, partitions=2)
+    members = [told(post) for stage in crew.stages[2:] for post in stage]
+    roles = {options.name: (options.roles, options.rooms.partition) for options in members}
+    assert roles == {
+        "router-1": (("router",), None),
+        "broker-0-1": (("broker",), 0),
+        "broker-1-1": (("broker",), 1),
+        "proxy-1": (("proxy",), None),
+        "gateway-1": (("hub", "gateway"), None),
+        "gateway-2": (("hub", "gateway"), None),
+    }
+    ports = [options.port for options in members if options.has_hub]
+    assert len(set(ports)) == 2
+    assert 0 not in ports
+    assert len({options.data for options in members}) == len(members)
+    # Whoever reads what they recorded reads it in one place.
+    assert {options.events.folder for options in members} == {str(tmp_path / "data" / "events")}
+
+
+def test_brokers_of_new_partitions_come_and_go_with_what_is_wanted(
+    tmp_path: Path, stack: ExitStack
+) -> None:  # R9
+    crew = prepared(stack, options_of(tmp_path))
+    watched(crew, stack, partitions=1)
+    assert not watched(crew, stack, partitions=2)
+    new = ["broker-1-1", "broker-1-2", "broker-1-3"]
+    assert names(crew.stages[2]) == SIMPLE + new
+    assert watched(crew, stack, partitions=1) == new
+    assert names(crew.stages[2]) == SIMPLE
+    watched(crew, stack, partitions=2)
+    assert names(crew.stages[2]) == SIMPLE + new
+
+
+def test_independent_routers_have_partitions_and_double_too(
+    tmp_path: Path, stack: ExitStack
+) -> None:  # R12
+    layout = Layout(replicas=1, router_partitions=2, routers=2)
+    crew = prepared(stack, options_of(tmp_path), layout)
+    watched(crew, stack, partitions=1, router_partitions=2)
+    routers = [f"router-{partition}-{n}" for partition in (0, 1) for n in (1, 2)]
+    assert names(crew.stages[2]) == ["broker-0-1", *routers]
+    everybody = [told(post) for stage in crew.stages[2:] for post in stage]
+    assert all(options.rooms.independent_routers for options in everybody)
+    watched(crew, stack, partitions=1, router_partitions=4)
+    assert len(crew.stages[2]) == 1 + 8
+
+
+def test_with_a_registry_of_others_names_and_ports_are_of_this_machine(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    cluster = ClusterOptions(secret="file", port=0)
+    rooms = RoomsOptions(port=7600)
+    changes: dict[str, Any] = {"registry": "redis://there", "store": "redis://there"}
+    options = options_of(tmp_path, cluster=cluster, rooms=rooms, name="box", **changes)
+    crew = prepared(stack, options, Layout(replicas=1))
+    watched(crew, stack, partitions=2)
+    assert not crew.stages[0]
+    members = [told(post) for stage in crew.stages[2:] for post in stage]
+    assert {options.name for options in members} == {
+        f"box-{name}" for name in ("router-1", "broker-0-1", "broker-1-1", "proxy-1", "gateway-1")
+    }
+    assert sorted(options.rooms.port or 0 for options in members) == list(range(7600, 7605))
+
+
+@pytest.mark.parametrize(
+    ("layout", "named"),
+    [
+        ({"partitions": 3}, "--partitions: must be a power of two"),
+        ({"partitions": 0}, "--partitions"),
+        ({"router_partitions": 6}, "--router-partitions"),
+        ({"replicas": 0}, "--replicas: must be at least 1"),
+        ({"gateways": -1}, "--gateways"),
+        ({"partitions": 128}, "387 processes on one machine"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(layout: dict[str, int], named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Layout(**layout)
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"roles": ("hub",)}, "roles"),
+        ({"workers": 2}, "workers"),
+        ({"rooms": RoomsOptions(partition=0)}, "rooms.partition"),
+    ],
+)
+def test_what_each_process_is_given_cannot_be_given_to_all(
+    tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        RoomsCrew(options_of(tmp_path, **changes), Layout())
+
+
+def test_whoever_came_later_tells_its_counts_too(tmp_path: Path) -> None:
+    siblings = Siblings(tmp_path, "gateway-1")
+    assert list(siblings) == ["gateway-1"]
+    (tmp_path / "broker-1-1").mkdir()
+    (tmp_path / "broker-1-1" / COUNTS).touch()
+    assert dict(siblings) == {name: tmp_path / name for name in ("broker-1-1", "gateway-1")}
+
+
+def test_a_child_may_tell_what_it_found_again_and_again() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        child, cord = Child(0, ours, 0.0), Cord(theirs)
+        for partitions in (1, 2):
+            cord.tell(Report(figures={"partitions": partitions}))
+        for partitions in (1, 2):
+            assert child.hear()
+            assert child.report == Report(figures={"partitions": partitions})
