@@ -16,7 +16,8 @@ ROOM = "room:7"
 
 class Step(NamedTuple):
     """A message at a node in a role, the last that it has there; none is a gateway's. Before it was
-    another step, by its place. What is lost on its way there is not told."""
+    another step, by its place. It came to another role, if that is told. What is lost on its way
+    there is not told."""
 
     node: str
     role: str | None = None
@@ -26,6 +27,7 @@ class Step(NamedTuple):
     inside: int = 50
     kind: str = "published"
     lost: bool = False
+    taken_as: str | None = None
 
 
 class Said:
@@ -69,7 +71,9 @@ class Said:
             step.node,
             self.left[place],
             step.kind,
-            **{**self._about, **told, "role": step.role, "went_to": went_to or None, "bytes": 9},
+            **{**self._about, **told, "went_to": went_to or None, "bytes": 9},
+            role=step.role,
+            taken_as=step.taken_as,
         )
         part = "origin" if before is None else "relay" if went_to else "last"
         if step.kind == "published":
@@ -121,7 +125,7 @@ def _everyday(day: Day, true: int) -> None:
     # A node that has all roles, and is alone.
     Said(day, true, [Step("n2", n=4)], app="b", target="room:8", share=0.25).arrived()
     # Proxy and broker on one node, and a gateway beside them.
-    one = [Step("n1", "publisher"), Step("n2", "broker", 0, travel=300)]
+    one = [Step("n1", "publisher"), Step("n2", "broker", 0, travel=300, taken_as="proxy")]
     Said(day, true, [*one, Step("n2", None, 1, n=1), Step("n3", None, 1, n=5, travel=40)]).arrived()
     # Publisher and proxy on one node, broker and gateway on another, and nobody else.
     Said(day, true, [Step("n1", "proxy"), Step("n3", None, 0, n=2, travel=70)]).arrived()
@@ -154,7 +158,7 @@ def _copies(day: Day, true: int) -> None:
         Step("n1", "publisher", travel=10_000),
         Step("n2", "proxy", 4, travel=150),
         Step("n3", "broker", 5, travel=250),
-        Step("n2", None, 6, travel=350, kind="copied"),
+        Step("n2", "gateway", 6, travel=350, kind="copied"),
         Step("n1", "proxy", travel=20_000),
         Step("n3", "broker", 8, lost=True),
     ]
@@ -166,6 +170,20 @@ def _copies(day: Day, true: int) -> None:
     said = Said(day, true + 2 * SECOND, [*first, Step("n3", "proxy", 0, travel=100)])
     _drop(day, said, "n3", 4, "no_broker", "proxy")
     said.arrived()
+    # To a proxy beside its broker, and from one beside its publisher to that broker.
+    both = [
+        Step("n1", "publisher"),
+        Step("n2", "broker", 0, travel=100, taken_as="proxy"),
+        Step("n1", "proxy"),
+        Step("n2", "broker", 2, travel=700),
+        Step("n3", None, 1, n=1, travel=60),
+        Step("n3", "gateway", 3, travel=80, kind="copied"),
+    ]
+    Said(day, true + 4 * SECOND, both).arrived()
+    # The same, where no other gateway is: it went to sessions first, and was known then.
+    alone = [both[0], Step("n2", None, 0, n=1, travel=100), both[2]]
+    copy = Step("n2", "gateway", 2, travel=700, kind="copied", taken_as="broker")
+    Said(day, true + 5 * SECOND, [*alone, copy]).arrived()
     # All copies are lost.
     gone = [Step("n1", "publisher"), Step("n2", "proxy", 0, lost=True), Step("n3", "proxy", 0)]
     said = Said(day, true + 3 * SECOND, [*gone, Step("n2", "broker", 2, lost=True)])

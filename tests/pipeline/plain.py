@@ -132,16 +132,25 @@ def comes(hop: Row) -> bool:
 
 
 def had(hops: Hops, hop: Row) -> tuple[str, str, str | None]:
-    """From whom a node had it, and as which role that gave it: the last that can have."""
-    before = {
-        "publisher": [],
-        "proxy": ["publisher"],
-        "broker": ["proxy", "publisher"],
-        None: ["broker", "proxy", "publisher"],
-    }
-    handed = {(node, peer, word) for node, peer, word, _time in handings(hops)}
+    """From whom a node had it, and as which role that gave it. If it is not told as which the node
+    took it, the last that can have, and better one that gave nothing else."""
     pair = (hop["came_from"], hop["node"])
-    return *pair, first(word for word in before[role(hop)] if (*pair, word) in handed)
+    if taken(hop) is not None:
+        return *pair, BEFORE[taken(hop)]
+    handed = {(node, peer, word) for node, peer, word, _time in handings(hops)}
+    others = [one for one in hops if (one["came_from"], one["node"]) == pair and taken(one)]
+    known = {BEFORE[taken(one)] for one in others}
+    fits = [word for word in ("broker", "proxy", "publisher") if (*pair, word) in handed]
+    return *pair, first([*(word for word in fits if word not in known), *fits])
+
+
+# Who hands it to each role.
+BEFORE = {"publisher": None, "proxy": "publisher", "broker": "proxy", "gateway": "broker"}
+
+
+def taken(hop: Row) -> Any:
+    """As which role a node took it, if it says so."""
+    return first(hop[name] for name in ("taken_as", "role") if hop[name] in BEFORE)
 
 
 def at_gateways(hops: Hops) -> Hops:

@@ -52,6 +52,7 @@ _WORDS: Final = {
     "reason": (None, None, "nobody", "slow_consumer"),
     "target": (None, "x/1", "x/2"),
     "role": (None,),
+    "taken_as": (None,),
     "app": (None, "a", "b"),
     "sender": (None, "user/s"),
     "share": (1.0, 0.5, 0.25),
@@ -60,6 +61,7 @@ _WORDS: Final = {
 _TO_ROOMS: Final = {
     "target": ("room:1", "room:2", None, "x/1"),
     "role": (None, "publisher", "proxy", "broker", "gateway", "juggler"),
+    "taken_as": (None, None, None, "proxy", "broker", "gateway", "juggler"),
 }
 _TOOK = (None, 0, -MS, MS, 3 * MS)
 

@@ -471,7 +471,7 @@ def test_to_its_own_node_it_says_whom_the_message_was_had_from():
     shop.login(1, "7", of=card(1, 1, "me"))
     op = Carry(APP, 7, message(1), False, 5, 0, None)
     shop.broker.receive(op, source(800, "elsewhere"), shop.now)
-    assert shop.post.of(Deliver)[-1][1].giver == "elsewhere"
+    assert shop.post.of(Deliver)[-1][1].giver == "broker\0elsewhere"
 
 
 def test_it_subscribes_to_independent_routers_as_what_it_goes_by():  # R12

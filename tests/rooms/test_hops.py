@@ -31,7 +31,7 @@ class Node:
         )
 
     def rows(self) -> list[tuple[Any, ...]]:
-        columns = ("kind", "role", "came_from", "went_to", "reason")
+        columns = ("kind", "role", "came_from", "went_to", "reason", "taken_as")
         return [tuple(row.get(name) for name in columns) for row in self.told.rows()]
 
 
@@ -50,29 +50,29 @@ def test_nodes_with_a_role_each_tell_whom_it_came_from_and_whom_it_went_to() -> 
     assert b.proxy.passed("shop", MESSAGE, b.proxy.came_from("a", ""), ("c",)) is None
     giver = c.broker.passed("shop", MESSAGE, c.broker.came_from("b", None), ("a", "d"))
     assert a.gateway.came_from("c", giver) == "c"
-    assert a.rows() == [("published", "publisher", None, ["b"], None)]
-    assert b.rows() == [("published", "proxy", "a", ["c"], None)]
-    assert c.rows() == [("published", "broker", "b", ["a", "d"], None)]
+    assert a.rows() == [("published", "publisher", None, ["b"], None, None)]
+    assert b.rows() == [("published", "proxy", "a", ["c"], None, None)]
+    assert c.rows() == [("published", "broker", "b", ["a", "d"], None, None)]
 
 
 def test_a_node_that_is_proxy_and_broker_tells_one_hop() -> None:
     node = Node("b")
     giver = node.proxy.passed("shop", MESSAGE, node.proxy.came_from("a", ""), ("b",))
     node.broker.passed("shop", MESSAGE, node.broker.came_from("b", giver), ("c",))
-    assert node.rows() == [("published", "broker", "a", ["c"], None)]
+    assert node.rows() == [("published", "broker", "a", ["c"], None, "proxy")]
 
 
 def test_a_gateway_beside_its_broker_came_by_no_further_way() -> None:
     node = Node("b")
     giver = node.broker.passed("shop", MESSAGE, node.broker.came_from("a", None), ("b", "c"))
     assert node.gateway.came_from("b", giver) == "b"
-    assert node.rows() == [("published", "broker", "a", ["c"], None)]
+    assert node.rows() == [("published", "broker", "a", ["c"], None, None)]
 
 
 def test_a_room_with_nobody_in_it_is_told_of_as_well() -> None:
     node = Node("b")
     node.broker.passed("shop", MESSAGE, "a", ())
-    assert node.rows() == [("published", "broker", "a", None, None)]
+    assert node.rows() == [("published", "broker", "a", None, None, None)]
 
 
 def test_copies_and_drops_are_told_apart() -> None:
@@ -80,8 +80,8 @@ def test_copies_and_drops_are_told_apart() -> None:
     node.gateway.copied("shop", MESSAGE, "c")
     node.proxy.dropped("shop", MESSAGE, "no_broker")
     assert node.rows() == [
-        ("copied", None, "c", None, None),
-        ("dropped", "proxy", None, None, "no_broker"),
+        ("copied", "gateway", "c", None, None, None),
+        ("dropped", "proxy", None, None, "no_broker", None),
     ]
     assert node.told.recorder.drops == {"no_broker": 1}
 
@@ -118,3 +118,16 @@ def test_how_far_the_clocks_of_other_nodes_are_ahead_is_told_as_links_tell_it() 
     assert [
         (row["kind"], row["peer"], row["ahead"], row["round_trip"]) for row in node.told.rows()
     ] == [("link", "c", 7, 1000), ("link", "d", 14, 2000)]
+
+
+def test_a_node_with_all_roles_but_a_publisher_says_as_which_it_took_a_copy() -> None:
+    node = Node("b")
+    giver = node.proxy.passed("shop", MESSAGE, node.proxy.came_from("a", ""), ("b",))
+    giver = node.broker.passed("shop", MESSAGE, node.broker.came_from("b", giver), ("b",))
+    node.gateway.copied("shop", MESSAGE, node.gateway.came_from("b", giver))
+    # The next was taken by the gateway itself.
+    node.gateway.copied("shop", MESSAGE, node.gateway.came_from("d", None))
+    assert node.rows() == [
+        ("copied", "gateway", "a", None, None, "proxy"),
+        ("copied", "gateway", "d", None, None, None),
+    ]

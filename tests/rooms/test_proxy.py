@@ -278,4 +278,4 @@ def test_a_hop_is_told_unless_it_is_within_the_node(name: str, giver: str | None
     entry.post.said.clear()
     op = Submit(APP, 7, message(1), False)
     entry.proxy.receive(op, source(500, name), entry.now)
-    assert entry.post.of(Carry)[0][1].giver == (giver if name == "me" else "n500")
+    assert entry.post.of(Carry)[0][1].giver == (giver if name == "me" else "proxy\0n500")

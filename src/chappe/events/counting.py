@@ -79,10 +79,11 @@ class CountingRecorder:
         *,
         promised: bool,
         role: str = "",
+        taken_as: str = "",
     ) -> None:
         pass
 
-    def copied(self, app: str, message: Message, came_from: str) -> None:
+    def copied(self, app: str, message: Message, came_from: str, taken_as: str = "") -> None:
         pass
 
     def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:

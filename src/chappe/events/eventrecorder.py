@@ -30,6 +30,7 @@ from chappe.events.record import (
     SENDER,
     SESSION,
     SHARE,
+    TAKEN_AS,
     TARGET,
     WENT_TO,
     N,
@@ -62,7 +63,7 @@ class EventRecorder(QueueRecorder):
                 return
             share = sampling.share
         assert columns.keys() <= set(schema.columns), "a kind has the columns it says"
-        shared = {AT: self._wall_us(), APP: app or None}
+        shared: dict[int, Any] = {AT: self._wall_us(), APP: app or None}
         shared |= {NAMES.index(name): value for name, value in columns.items()}
         if share is not None:
             shared[SHARE] = share
@@ -127,16 +128,17 @@ class EventRecorder(QueueRecorder):
         *,
         promised: bool,
         role: str = "",
+        taken_as: str = "",
     ) -> None:
         if role and not self._takes(messages[0].id):
             # Rooms tell of one at a time, and of most of them nothing is kept.
             return
         kind = "sent" if promised else "published"
-        self._pass(kind, app, messages, 0, came_from, went_to, role)
+        self._pass(kind, app, messages, 0, came_from, went_to, role, taken_as)
 
-    def copied(self, app: str, message: Message, came_from: str) -> None:
+    def copied(self, app: str, message: Message, came_from: str, taken_as: str = "") -> None:
         if self._takes(message.id):
-            self._pass("copied", app, (message,), 0, came_from, ())
+            self._pass("copied", app, (message,), 0, came_from, (), "gateway", taken_as)
 
     def _takes(self, id: int) -> bool:
         return self._sampling is None or self._sampling.takes(id)
@@ -150,6 +152,7 @@ class EventRecorder(QueueRecorder):
         came_from: str,
         went_to: Sequence[str],
         role: str = "",
+        taken_as: str = "",
     ) -> None:
         """Tell of messages to one address that left this node: those of them that are chosen."""
         sampling, share = self._sampling, 1.0
@@ -171,6 +174,8 @@ class EventRecorder(QueueRecorder):
             shared[WENT_TO] = went_to
         if role:
             shared[ROLE] = role
+        if taken_as:
+            shared[TAKEN_AS] = taken_as
         if len(messages) > 1:
             self._add(run_of_messages(kind, messages, shared, own=not came_from))
             return

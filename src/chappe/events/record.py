@@ -46,7 +46,7 @@ SESSION, EDGE, GROUP, ATTEMPT, DUE, REASON, PEER, AHEAD, ROUND_TRIP, SHARE = map
         *("round_trip", "share"),
     ),
 )
-ROLE = NAMES.index("role")
+ROLE, TAKEN_AS = NAMES.index("role"), NAMES.index("taken_as")
 
 # When, and by broker: all below that position of its journal is told.
 Marks = tuple[int, dict[str, int]]

@@ -94,13 +94,15 @@ class Recorder(Protocol):
         *,
         promised: bool,
         role: str = "",
+        taken_as: str = "",
     ) -> None:
         """Messages to one address were handed to other nodes and to nobody here: those that take
-        them count them. `promised`: to a user, else to a topic; or to a room, by that role."""
+        them count them. `promised`: to a user, else to a topic; or to a room, by that role, and
+        taken by another of this node."""
         ...
 
-    def copied(self, app: str, message: Message, came_from: str) -> None:
-        """A message to a room came that was here before; it is one of several copies."""
+    def copied(self, app: str, message: Message, came_from: str, taken_as: str = "") -> None:
+        """A message to a room came to a gateway that had it before; it is one of several copies."""
         ...
 
     def declined(self, app: str, messages: Sequence[Message], reason: str) -> None:

@@ -68,6 +68,7 @@ COLUMNS = (
     ),
     # Since version 2.
     Column("role", "string", "of rooms, who tells: publisher, proxy, broker or gateway"),
+    Column("taken_as", "string", "of rooms, in which role of the node it came, if in another"),
     Column("peer_role", "string", "of a link of rooms, who is at its other end"),
     Column("partition", "int", "of rooms, the partition"),
     Column("copies", "long", "how often messages to rooms were handed to gateways"),
@@ -143,14 +144,14 @@ KINDS: dict[str, Kind] = {
     ),
     "published": Kind(
         "a message to a topic or a room left a node: to sessions, or to other nodes",
-        (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes", "role"),
+        (*_MESSAGE, "came", "came_from", "went_to", "n", "bytes", "role", "taken_as"),
         part="publish",
         family="topic",
         told="sampled",
     ),
     "copied": Kind(
         "a message to a room came to a gateway that had it already, by another way",
-        (*_MESSAGE, "came", "came_from", "n", "bytes"),
+        (*_MESSAGE, "came", "came_from", "n", "bytes", "role", "taken_as"),
         part="note",
         told="sampled",
     ),

@@ -33,8 +33,10 @@ STAYING: Final = _of("drop", "note")
 # What is published to a room is counted apart from what is to topics: its address says so.
 ROOM: Final = "room"
 ROOM_ADDRESS: Final = "room:"
-# The roles that it passes there on its way to gateways, in that order, as numbers.
-ROLES: Final = {"publisher": 1, "proxy": 2, "broker": 3}
+# The roles that it passes there, in that order, as numbers; 0 is none.
+ROLES: Final = {"publisher": 1, "proxy": 2, "broker": 3, "gateway": 4}
+# Those that hand it to the next.
+HANDING: Final = ("publisher", "proxy", "broker")
 # That a message came is told with these, too, though nothing else follows from them.
 COMING: Final = (*PASSING, "stored", "copied")
 # The families of messages that go from node to node, on their way to sessions.

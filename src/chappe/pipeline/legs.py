@@ -2,8 +2,9 @@
 
 A message to a room passes roles: publisher, proxy, broker, gateway. A node may have several of
 them, so one may hand the same message to another twice, as publisher and later as broker: these are
-two legs. Who hands it on tells in which role. Who gets it tells in which role it passed it on, so
-that it had it as that one, or as one before if they share a node: the last that it was handed as.
+two legs. Who hands it on tells in which role, and who gets it in which it had it. Only of what a
+gateway gave to sessions that is not told: it was handed to a gateway, or to a role before that on
+the same node; of several legs, it is that of the last that nobody else can have had.
 
 A reliable message comes by several ways. What is lost before a broker had it is missed by nobody if
 another copy came to one, and what is lost on its way to a gateway if another came there.
@@ -22,8 +23,9 @@ from chappe.pipeline.kinds import ROLES
 if TYPE_CHECKING:
     from chappe.pipeline.trails import Trails
 
-_PUBLISHER, _PROXY, _BROKER = ROLES.values()
-_LEGS = 1 + len(ROLES)
+_PUBLISHER, _PROXY, _BROKER, _GATEWAY = ROLES.values()
+# The last of those that hand it on.
+_LEGS = len(ROLES)
 
 
 class Legs:
@@ -31,7 +33,7 @@ class Legs:
 
     def __init__(self, trails: Trails) -> None:
         self._trails = trails
-        self._has_roles = bool(trails.role.any())
+        self._has_roles = bool(trails.role.any() or trails.taken_as.any())
 
     @cached_property
     def handings(self) -> Longs:
@@ -44,7 +46,12 @@ class Legs:
         """What was handed on."""
         trails, hops = self._trails, self._trails.handing[self.handings]
         peers = trails.peers[self.handings]
-        return self._number(trails.of[hops], trails.node[hops], peers, trails.role[hops])
+        return self._number(trails.of[hops], trails.node[hops], peers, self.hands_as[hops])
+
+    @cached_property
+    def hands_as(self) -> Longs:
+        """Of each hop, the role in which its node hands it on; a gateway does so in none."""
+        return self._trails.role % _GATEWAY
 
     @cached_property
     def came(self) -> Flags:
@@ -57,22 +64,27 @@ class Legs:
     def as_role(self) -> Longs:
         """Of each hop, the role in which the node before it handed it there; 0 if in none."""
         trails = self._trails
-        found = np.zeros(trails.size, np.int64)
         if not self._has_roles:
-            return found
-        # A proxy has it from a publisher; who tells no role may be a gateway.
-        most = (trails.role - 1) % _LEGS
-        for role in ROLES.values():
-            leg = self._number(trails.of, trails.giver, trails.node, np.full_like(found, role))
-            found[self.came & (most >= role) & np.isin(leg, self.handed)] = role
+            return np.zeros(trails.size, np.int64)
+        taken = np.where(trails.taken_as > 0, trails.taken_as, trails.role)
+        found: Longs = np.maximum(taken - 1, 0)
+        unsure = np.flatnonzero(self.came & (taken == 0))
+        sure = self._ways(found)[self.came & (taken > 0)]
+        for free in (False, True):
+            for role in range(_PUBLISHER, _GATEWAY):
+                leg = self._ways(np.full_like(found, role))[unsure]
+                fits = np.isin(leg, self.handed) & ~(free & np.isin(leg, sure))
+                found[unsure[fits]] = role
         return found
+
+    def _ways(self, role: Longs) -> Longs:
+        """The leg of each hop, if it was handed there in that role."""
+        return self._number(self._trails.of, self._trails.giver, self._trails.node, role)
 
     @cached_property
     def arrived(self) -> Longs:
         """What came, as who got it tells; -1 of hops that came from no other node."""
-        trails = self._trails
-        leg = self._number(trails.of, trails.giver, trails.node, self.as_role)
-        return np.where(self.came, leg, -1)
+        return np.where(self.came, self._ways(self.as_role), -1)
 
     def _number(self, of: Longs, giver: Longs, taker: Longs, role: Longs) -> Longs:
         count = max(1, len(self._trails.nodes))
@@ -87,7 +99,7 @@ class Legs:
         gone = self.handings[~np.isin(self.handed, self.arrived)]
         hops = trails.handing[gone]
         of: Longs = trails.of[hops]
-        taker, role = trails.peers[gone], trails.role[hops]
+        taker, role = trails.peers[gone], self.hands_as[hops]
         got = np.isin(self._place(of, taker), self._places(trails.drops))
         if not role.any():
             return of[~got]
@@ -100,14 +112,14 @@ class Legs:
     def spared(self) -> Flags:
         """Hops at which a copy was dropped on its way to gateways, and others came there."""
         trails = self._trails
-        found: Flags = trails.drops & (trails.role > 0) & self._through[trails.of]
+        found: Flags = trails.drops & (self.hands_as > 0) & self._through[trails.of]
         return found
 
     @cached_property
     def _ends(self) -> Flags:
         """Hops at gateways, or where there are no roles: it went to sessions, or had before."""
         trails = self._trails
-        ends: Flags = (trails.passes & (trails.role == 0)) | trails.any_of("copied")
+        ends: Flags = (trails.passes & (self.hands_as == 0)) | trails.any_of("copied")
         return ends
 
     @cached_property

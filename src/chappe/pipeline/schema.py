@@ -47,7 +47,7 @@ EVENT = StructType([StructField(column.name, _TYPES[column.type]) for column in 
 # told them; plus `shift` they are by the clock of all.
 _HOP_NAMES = (
     *("kind", "node", "boot", "serial", "at", "target", "came", "came_from", "went_to"),
-    *("n", "bytes", "session", "group_name", "attempt", "due", "reason", "role"),
+    *("n", "bytes", "session", "group_name", "attempt", "due", "reason", "role", "taken_as"),
 )
 HOP = StructType([EVENT[name] for name in _HOP_NAMES] + [StructField("shift", LongType())])
 HOP_NAMES = tuple(field.name for field in HOP)

@@ -27,8 +27,7 @@ from chappe.pipeline.columns import (
     whole,
 )
 from chappe.pipeline.hours import MINUTE_US
-from chappe.pipeline.kinds import ROLES as OF_ROOMS
-from chappe.pipeline.kinds import ROOM, TRAVELLING
+from chappe.pipeline.kinds import HANDING, ROOM, TRAVELLING
 from chappe.pipeline.options import Options
 from chappe.pipeline.sketch import buckets_of
 from chappe.pipeline.spans import Happenings
@@ -145,7 +144,7 @@ class Sums:
             {
                 "node": np.concatenate([trails.giver[hops], trails.node[given]]),
                 "peer": np.concatenate([trails.node[hops], trails.peers[handing]]),
-                "role": np.concatenate([trails.legs.as_role[hops], trails.role[given]]),
+                "role": np.concatenate([trails.legs.as_role[hops], trails.legs.hands_as[given]]),
                 "window": _window(self._born[of]),
                 "bucket": bucket,
             },
@@ -160,7 +159,7 @@ class Sums:
             made,
             node=of_ranks(made["node"], trails.nodes),
             peer=of_ranks(made["peer"], trails.nodes),
-            role=of_ranks(made["role"] - 1, [*OF_ROOMS]),
+            role=of_ranks(made["role"] - 1, [*HANDING]),
             bucket=pa.array(made["bucket"], mask=made["bucket"] < 0),
         )
 

@@ -104,9 +104,17 @@ class Trails:
 
     @cached_property
     def role(self) -> Longs:
-        """In which role of rooms a node tells it, as a number: 0 of those that tell no such role,
-        and of gateways, which give it to sessions as any node does."""
-        column = self._columns["role"]
+        """In which role of rooms a node tells it, as a number: 0 of those that tell none, such as
+        gateways, which give it to sessions as any node does."""
+        return self._roles("role")
+
+    @cached_property
+    def taken_as(self) -> Longs:
+        """In which role it came there, if in another."""
+        return self._roles("taken_as")
+
+    def _roles(self, name: str) -> Longs:
+        column = self._columns[name]
         if column.null_count == len(column):
             return np.zeros(self.size, np.int64)
         encoded = column.dictionary_encode()

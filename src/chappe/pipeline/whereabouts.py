@@ -13,12 +13,12 @@ from chappe.pipeline.kinds import DROPPING, PASSING, ROLES
 Hop = dict[str, Any]
 # From whom, to whom, in which role.
 Leg = tuple[str, str, int]
-_BROKER = ROLES["broker"]
+_BROKER, _GATEWAY = ROLES["broker"], ROLES["gateway"]
 
 
 def role_of(hop: Hop) -> int:
-    """The role of rooms in which a node passed a message on; 0 is none, and a gateway."""
-    return ROLES.get(hop["role"] or "", 0)
+    """The role of rooms in which a node handed a message on; 0 is none, and a gateway's."""
+    return ROLES.get(hop["role"] or "", 0) % _GATEWAY
 
 
 def missing(hops: list[Hop]) -> Iterator[str]:
@@ -49,14 +49,18 @@ def came_through(hops: list[Hop]) -> bool:
 def comings(hops: list[Hop]) -> Iterator[tuple[Hop, Leg]]:
     """Hops at which a message came from another node, and how it was handed there."""
     handed = _handed(hops)
-    for hop in hops:
-        giver, node = hop["came_from"], hop["node"]
-        if giver is None or giver == node:
+    came = [hop for hop in hops if hop["came_from"] not in (None, hop["node"])]
+    taken = [ROLES.get(hop["taken_as"] or "", 0) or ROLES.get(hop["role"] or "", 0) for hop in came]
+    pairs = [(hop["came_from"], hop["node"]) for hop in came]
+    sure = {(*pair, role - 1) for pair, role in zip(pairs, taken, strict=True) if role}
+    for hop, pair, role in zip(came, pairs, taken, strict=True):
+        if role:
+            yield hop, (*pair, role - 1)
             continue
-        # A proxy has it from a publisher; who tells no role may be a gateway.
-        most = (role_of(hop) - 1) % (1 + len(ROLES))
-        found = [role for role in range(1, most + 1) if (giver, node, role) in handed]
-        yield hop, (giver, node, max(found, default=0))
+        # It may be a gateway, or came to a role before that on the same node.
+        fits = [one for one in range(1, _GATEWAY) if (*pair, one) in handed]
+        free = [one for one in fits if (*pair, one) not in sure]
+        yield hop, (*pair, max(free or fits, default=0))
 
 
 def _handed(hops: list[Hop]) -> set[Leg]:

@@ -41,27 +41,34 @@ if TYPE_CHECKING:
 
 # How often it is told how far the clocks of others are ahead.
 BEATS_S = 10.0
+# Between the role that took a message from another node, and that node.
+_IN_ROLE = "\0"
 
 
 class Hops:
     """Tells what becomes of messages at one role of a node."""
 
-    __slots__ = ("_name", "_recorder", "_role")
+    __slots__ = ("_name", "_recorder", "_role", "_taken_as")
 
     def __init__(self, recorder: Recorder, name: str, role: RoleKind) -> None:
         self._recorder = recorder
         self._name = name
         self._role = role.name.lower()
+        # The role of this node that took what is handled now, if that is another.
+        self._taken_as = ""
 
     def came_from(self, source: str, giver: str | None) -> str:
         """The node that a message came from, by the name of the node that sent the op, and by what
         the op says; none: its sender is here.
 
-        Nothing is before a publisher: of what comes from one, `giver` is "".
+        Nothing is before a publisher: of what comes from one, `giver` is "". What is told next is
+        of that message.
         """
-        if source != self._name:
+        self._taken_as = ""
+        if source != self._name or giver is None:
             return source
-        return source if giver is None else giver
+        self._taken_as, _, node = giver.rpartition(_IN_ROLE)
+        return node
 
     def passed(
         self, app: str, message: Message, came_from: str, went_to: Collection[str]
@@ -73,10 +80,16 @@ class Hops:
         name = self._name
         if name in went_to:
             if len(went_to) == 1:
-                return came_from
+                return f"{self._taken_as or self._role}{_IN_ROLE}{came_from}" if came_from else ""
             went_to = [other for other in went_to if other != name]
         self._recorder.forwarded(
-            app, (message,), came_from, tuple(went_to), promised=False, role=self._role
+            app,
+            (message,),
+            came_from,
+            tuple(went_to),
+            promised=False,
+            role=self._role,
+            taken_as=self._taken_as,
         )
         return None
 
@@ -90,7 +103,7 @@ class Hops:
 
     def copied(self, app: str, message: Message, came_from: str) -> None:
         """A message came that was here before: nobody is to get it twice."""
-        self._recorder.copied(app, message, came_from)
+        self._recorder.copied(app, message, came_from, self._taken_as)
 
     def dropped(self, app: str, message: Message, reason: str) -> None:
         """A message goes no further, though somebody may be waiting for it."""
