@@ -240,6 +240,17 @@ def test_a_gateway_that_answers_but_refreshes_nothing_is_forgotten_at_last():  #
     assert shop.broker.counts["gateways"] == 0
 
 
+def test_a_room_that_is_not_refreshed_is_over_though_its_gateway_is_there():  # R11
+    shop = Shop()
+    shop.login(1, "7", "8")
+    for _ in range(10):
+        shop.settle(10.0)
+        shop.login(1, "8")
+        shop.carry("7")
+    assert shop.carry("7") == []
+    assert shop.carry("8") == [1]
+
+
 def test_a_broker_that_loads_queues_logins_and_takes_no_messages():  # R8
     shop = Shop(running=False)
     assert shop.pulse(5, 1).state is State.INIT
@@ -314,6 +325,7 @@ def test_it_loads_only_rooms_that_it_keeps():  # R8
         shop.broker.load(rows(1, room=str(room)))
     shop.broker.loaded(shop.now)
     assert shop.broker.modulus == 2
+    assert shop.broker.counts["rooms"] == 4
     assert [room for room in range(8) if shop.carry(str(room))] == [1, 3, 5, 7]
 
 
@@ -414,6 +426,18 @@ def test_a_count_of_an_empty_room_is_0():
     shop = Shop()
     shop.broker.receive(Count(APP, "7", 7, 17, 10, card(9), 0), PROXY, shop.now)
     assert shop.post.of(Counted) == [(endpoint(9), Counted(17, 0, 0, 0))]
+
+
+def test_a_count_is_answered_by_who_has_the_room_and_runs():
+    shop = Shop(1, Roll(partitions=2, wanted=2), running=False)
+    asks = [Count(APP, room, int(room), 17, 10, card(9), 1) for room in ("6", "7")]
+    shop.broker.receive(asks[1], PROXY, shop.now)
+    assert not shop.post.of(Counted)
+    shop.broker.loaded(shop.now)
+    shop.settle(3.0)
+    for ask in asks:
+        shop.broker.receive(ask, PROXY, shop.now)
+    assert len(shop.post.of(Counted)) == 1
 
 
 def test_a_probe_goes_back_stamped_only_if_its_gateway_is_known_in_its_room():  # R15

@@ -127,7 +127,7 @@ def test_with_one_partition_there_is_nothing_to_wait_for():
 def test_partitions_never_become_fewer(old: Modulus):
     assert not old.see(1, [1, 2], 100.0)
     assert not old.see(0, [1, 2], 100.0)
-    assert (old.number, old.settled) == (2, True)
+    assert (old.number, old.partitions, old.settled) == (2, 2, True)
 
 
 def test_what_senders_say_is_kept_within_a_bound(old: Modulus):

@@ -249,7 +249,7 @@ def test_what_leaves_the_node_is_told():
     told: list[object] = []
 
     class Telling(CountingRecorder):
-        def forwarded(self, app, messages, came_from, went_to, *, promised, role=""):  # type: ignore[no-untyped-def]
+        def forwarded(self, app, messages, came_from, went_to, **more):  # type: ignore[no-untyped-def]
             told.append((app, messages[0].id, came_from, went_to))
 
     desk = Desk()

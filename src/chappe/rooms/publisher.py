@@ -36,8 +36,6 @@ class _Repeat(NamedTuple):
     at: float
     op: Submit
     copies: int
-    # By which the first ones went.
-    proxies: int
 
 
 class Publisher:
@@ -166,7 +164,7 @@ class Publisher:
         proxies = self.balance.several(self._able, COPIES)
         self._send(op, proxies)
         if len(proxies) < COPIES:
-            self._wait(_Repeat(now + REPEAT_S, op, COPIES - len(proxies), len(proxies)), now)
+            self._wait(_Repeat(now + REPEAT_S, op, COPIES - len(proxies)), now)
 
     def _wait(self, repeat: _Repeat, now: float) -> None:
         if len(self._repeats) < REPEATS_MAX:
@@ -175,12 +173,12 @@ class Publisher:
             self._repeat(repeat, now)
 
     def _repeat(self, repeat: _Repeat, now: float) -> None:
-        """Send what a proxy each has a copy of once more, by as many as there were."""
+        """Send the next copies, again by different proxies."""
         if self._version != self.pulses.version:
             self._look()
         if not self._able:
             return
-        proxies = self.balance.several(self._able, min(repeat.copies, repeat.proxies))
+        proxies = self.balance.several(self._able, repeat.copies)
         self._send(repeat.op, proxies)
         left = repeat.copies - len(proxies)
         if left:
