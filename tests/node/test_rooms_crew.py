@@ -19,7 +19,11 @@ from chappe.node.layout import Layout
 from chappe.node.options import NodeOptions
 from chappe.node.post import Post
 from chappe.node.roomscrew import RoomsCrew, Siblings
+from chappe.node.roomswatch import settle
+from chappe.registry.memory import MemoryRegistry
 from chappe.rooms.options import RoomsOptions
+from chappe.rooms.paths import paths_of
+from tests.loop import on_loop
 from tests.node.running import options_of
 
 SIMPLE = ["router-1", "broker-0-1", "broker-0-2", "broker-0-3"]
@@ -37,14 +41,15 @@ def prepared(stack: ExitStack, options: NodeOptions, layout: Layout | None = Non
     return crew
 
 
-def watched(crew: RoomsCrew, stack: ExitStack, **figures: int) -> list[str]:
+def watched(crew: RoomsCrew, stack: ExitStack, partitions: int, **figures: int) -> list[str]:
     """Let the watch say something; the names of who is to leave."""
     (watch,) = crew.stages[1]
     ours, theirs = socket.socketpair()
     stack.enter_context(ours)
     stack.enter_context(theirs)
     watch.child = Child(0, ours, 0.0)
-    watch.child.report = Report(figures=figures)
+    told = {"partitions": partitions, "wanted": partitions} | figures
+    watch.child.report = Report(figures=told)
     return names(crew.heard(watch))
 
 
@@ -102,12 +107,16 @@ def test_brokers_of_new_partitions_come_and_go_with_what_is_wanted(
 ) -> None:  # R9
     crew = prepared(stack, options_of(tmp_path))
     watched(crew, stack, partitions=1)
-    assert not watched(crew, stack, partitions=2)
+    assert not watched(crew, stack, partitions=1, wanted=2)
     new = ["broker-1-1", "broker-1-2", "broker-1-3"]
     assert names(crew.stages[2]) == SIMPLE + new
     assert watched(crew, stack, partitions=1) == new
     assert names(crew.stages[2]) == SIMPLE
+    watched(crew, stack, partitions=1, wanted=2)
     watched(crew, stack, partitions=2)
+    assert names(crew.stages[2]) == SIMPLE + new
+    # A registry that was restarted empty knows of one partition, for a moment.
+    assert not watched(crew, stack, partitions=1)
     assert names(crew.stages[2]) == SIMPLE + new
 
 
@@ -116,12 +125,12 @@ def test_independent_routers_have_partitions_and_double_too(
 ) -> None:  # R12
     layout = Layout(replicas=1, router_partitions=2, routers=2)
     crew = prepared(stack, options_of(tmp_path), layout)
-    watched(crew, stack, partitions=1, router_partitions=2)
+    watched(crew, stack, partitions=1, router_partitions=2, router_wanted=2)
     routers = [f"router-{partition}-{n}" for partition in (0, 1) for n in (1, 2)]
     assert names(crew.stages[2]) == ["broker-0-1", *routers]
     everybody = [told(post) for stage in crew.stages[2:] for post in stage]
     assert all(options.rooms.independent_routers for options in everybody)
-    watched(crew, stack, partitions=1, router_partitions=4)
+    watched(crew, stack, partitions=1, router_partitions=2, router_wanted=4)
     assert len(crew.stages[2]) == 1 + 8
 
 
@@ -191,3 +200,17 @@ def test_a_child_may_tell_what_it_found_again_and_again() -> None:
         for partitions in (1, 2):
             assert child.hear()
             assert child.report == Report(figures={"partitions": partitions})
+
+
+@on_loop
+async def test_what_a_registry_says_of_partitions_is_not_overruled() -> None:  # R9
+    coordination = MemoryRegistry().open("up").coordinate("a test")
+    paths = paths_of(RoomsOptions()).brokers
+    await settle(coordination, paths, 2, "--partitions")
+    await settle(coordination, paths, 1, "--partitions")
+    found = await coordination.get(paths.number)
+    assert found is not None
+    assert found.value == b"2"
+    with pytest.raises(ConfigError, match="--partitions: there are 2 by the registry"):
+        await settle(coordination, paths, 4, "--partitions")
+    await coordination.close()

@@ -65,6 +65,8 @@ class RoomsCrew:
         # Brokers, and routers if they are independent: by partition.
         self._brokers: dict[int, list[Post]] = {}
         self._routers: dict[int, list[Post]] = {}
+        # The most of each that there were.
+        self._numbers: dict[str, int] = {}
         self._inner: list[Post] = []
         self._proxies: list[Post] = []
         self._gateways: list[Post] = []
@@ -102,12 +104,19 @@ class RoomsCrew:
         if post is not self._watch or post.child is None or post.child.report is None:
             return []
         figures = post.child.report.figures
-        leaving = self._divide(self._brokers, figures["partitions"], "broker")
+        leaving = self._divide(self._brokers, self._count(figures, ""), "broker")
         if self._layout.independent:
-            leaving += self._divide(self._routers, figures["router_partitions"], "router")
+            leaving += self._divide(self._routers, self._count(figures, "router_"), "router")
         for other in leaving:
             self._inner.remove(other)
         return leaving
+
+    def _count(self, figures: Mapping[str, int], prefix: str) -> int:
+        """How many partitions there are to be: there are never fewer than there were, though a
+        registry that comes back empty may say so for a moment."""
+        number = max(self._numbers.get(prefix, 0), figures[f"{prefix}partitions"])
+        self._numbers[prefix] = number
+        return max(number, figures[f"{prefix}wanted"])
 
     def _divide(self, divided: dict[int, list[Post]], partitions: int, role: str) -> list[Post]:
         option = "partition" if role == "broker" else "router_partition"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 import uvloop
 
-from chappe.errors import ConfigError
+from chappe.errors import ClusterError, ConfigError
 from chappe.node.child import SIGNALS, Cord, Report
 from chappe.node.keeper.kept import kept_registry
 from chappe.node.layout import Layout
@@ -61,10 +62,10 @@ async def _watch(
     coordination = registry.coordinate("rooms")
     paths = paths_of(options.rooms)
     if layout is not None:
-        await _settle(coordination, paths.brokers, layout.partitions, "--partitions")
+        await settle(coordination, paths.brokers, layout.partitions, "--partitions")
         if layout.independent:
             wanted = layout.router_partitions
-            await _settle(coordination, paths.independent, wanted, "--router-partitions")
+            await settle(coordination, paths.independent, wanted, "--router-partitions")
     lookout = Lookout(
         coordination,
         paths,
@@ -75,7 +76,8 @@ async def _watch(
     lookout.start()
     await stop.wait()
     await lookout.stop()
-    await registry.close()
+    with suppress(ClusterError):
+        await registry.close()
 
 
 class _Teller:
@@ -87,15 +89,16 @@ class _Teller:
         self._told: dict[str, int] = {}
 
     def __call__(self, roll: Roll) -> None:
-        figures = {"partitions": max(roll.partitions, roll.wanted)}
+        figures = {"partitions": roll.partitions, "wanted": roll.wanted}
         if self._independent:
-            figures["router_partitions"] = max(roll.router_partitions, roll.router_wanted)
+            figures["router_partitions"] = roll.router_partitions
+            figures["router_wanted"] = roll.router_wanted
         if figures != self._told and all(figures.values()):
             self._told = figures
             self._cord.tell(Report(figures=figures))
 
 
-async def _settle(
+async def settle(
     coordination: Coordination, paths: Partitioned, partitions: int, flag: str
 ) -> None:
     """Have so many partitions, if nobody has any; raises ConfigError or ClusterError."""
