@@ -46,15 +46,6 @@ class Seat:
 Seats = tuple[Seat, ...]
 
 
-def seat_id(number: int, partition: int = 0) -> int:
-    """The id of a seat, by its number in its row of the registry.
-
-    Each row may count for itself, from 0: as an id, a number is one among all of a kind, whatever
-    their partitions, never 0, and in the same order.
-    """
-    return (partition << 32) + number + 1
-
-
 @dataclass(frozen=True, slots=True)
 class Weights:
     """How much each proxy and broker is to be given, by registry id, as somebody outside has set
