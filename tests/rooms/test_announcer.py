@@ -315,6 +315,38 @@ def test_a_single_room_is_refreshed_once_in_the_time() -> None:
     assert {seq for seq, _ in seqs} == {2}
 
 
+def test_a_refresh_is_told_once_if_it_is_confirmed() -> None:
+    rig = settled("7")
+    told: list[int] = []
+    while rig.now < 1000.0 + OPTIONS.refresh_s + 2:
+        rig.step(0.005)
+        seqs = [seq for seq, _ in rig.seqs()]
+        rig.announcer.confirm(seqs)
+        told += seqs
+    assert told == [2]
+
+
+def test_what_is_not_confirmed_is_not_made_new_by_a_refresh() -> None:
+    rig = Rig(1)
+    rig.join("7", 3)
+    rig.step(3 * OPTIONS.refresh_s)
+    assert {seq for seq, _ in rig.seqs()} == {1}
+
+
+def test_after_a_long_sleep_rooms_are_refreshed_a_share_at_a_time() -> None:
+    rig = Rig(1)
+    for room in range(5 * SLICE_ROOMS):
+        rig.join(str(room), 3)
+    rig.announcer.tick(rig.now)
+    rig.confirm()
+    rig.clock.now += OPTIONS.refresh_s
+    rig.announcer.tick(rig.now)
+    assert len(rig.entries()) == SLICE_ROOMS
+    rig.clock.now = rig.announcer.due
+    rig.announcer.tick(rig.now)
+    assert 0 < len(rig.entries()) <= SLICE_ROOMS
+
+
 def test_a_refresh_says_how_many_members_there_are_now() -> None:
     rig = settled("7")
     rig.members["7"] = 50
@@ -384,6 +416,37 @@ def test_a_silent_router_is_passed_over_and_its_rooms_are_told_to_others() -> No
     assert told
     assert {to for to, _ in told} == {endpoint(1)}
     assert {room for _, rooms in told for room in rooms} == {1, 3}
+
+
+def test_rooms_are_told_to_another_router_though_much_else_is_to_be_told() -> None:
+    rig = Rig(1, 2)
+    for room in range(600):
+        rig.join(str(room), 3)
+    rig.announcer.tick(rig.now)
+    rig.confirm()
+    for room in range(600, 600 + 4 * SLICE_ROOMS):
+        rig.join(str(room), 3)
+    rig.announcer.tick(rig.now)
+    rig.post.said.clear()
+    rig.clock.now += 0.06
+    rig.look(seats(2))
+    told: set[int] = set()
+    for _ in range(20):
+        rig.announcer.tick(rig.now)
+        told |= {entry.number for entry in rig.entries()}
+        rig.clock.now = rig.announcer.due
+    assert told >= set(range(0, 600, 2))
+
+
+def test_only_rooms_whose_router_is_another_are_told_again() -> None:
+    rig = Rig(1)
+    rig.join("2", 3)
+    rig.join("3", 3)
+    rig.step(0)
+    rig.confirm()
+    rig.look(seats(1, 2))
+    rig.step(0.02)
+    assert [(entry.number, entry.seq) for entry in rig.entries()] == [(3, 3)]
 
 
 def test_without_routers_nothing_is_told_until_one_comes() -> None:

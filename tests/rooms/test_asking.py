@@ -47,6 +47,7 @@ def test_who_is_told_once_all_gateways_that_were_asked_have_said_it() -> None:
     ask.here(Here(1, "g2", ["user:bob"]))  # faster than the broker's word
     ask.counted(Counted(1, 3, 2, 2))
     ask.here(Here(1, "g2", ["user:bob"]))  # a copy
+    ask.counted(Counted(1, 9, 3, 3))  # another broker, asked later
     assert told.answers == []
     ask.here(Here(1, "g1", ["user:ann", "user:ann"]))
     assert told.answers[0][0] == 3

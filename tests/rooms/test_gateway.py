@@ -159,6 +159,11 @@ def test_by_another_way_nothing_is_lost() -> None:  # R14
     rig.deliver(2, broker=2)
     rig.deliver(1, proxy=2)
     assert rig.got() == [3, 2, 1]
+    # Several brokers of one node are several ways.
+    for each, broker in ((9, 4), (8, 5)):
+        op = Deliver(APP, message(each), False, 1, broker)
+        rig.gateway.receive(op, source(4), rig.now)
+    assert rig.got() == [3, 2, 1, 9, 8]
 
 
 def test_a_message_for_a_room_without_members_here_is_dropped_and_the_room_denied() -> None:  # R11

@@ -223,6 +223,8 @@ def test_a_confirmation_for_a_gateway_of_the_same_process_is_not_a_peers() -> No
     rig.announce(entry(6))
     rig.say(Confirmed("g90", 1, [1], 3), PEER)
     assert rig.post.of(Confirmed) == []
+    # Nor do those brokers count.
+    assert rig.peer_confirms(PEER, 0, 1) == []
 
 
 def test_a_silent_peer_is_passed_to_but_not_waited_for() -> None:

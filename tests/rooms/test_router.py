@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chappe.events.counting import CountingRecorder
 from chappe.rooms.options import RoomsOptions
+from chappe.rooms.retelling import SLICE_ROWS
 from chappe.rooms.roll import Roll, Seats
 from chappe.rooms.router import Router
 from chappe.rooms.row import row_key, write_row
@@ -127,6 +128,9 @@ def test_during_a_doubling_a_join_awaits_both_partitions() -> None:  # R9, R10
     rig.announce(entry(6))
     assert rig.note(1, 1) == []
     assert rig.note(3, 1) == [Confirmed("g90", 1, [1], 2)]
+    rig.announce(entry(6, 2))
+    assert rig.note(3, 2) == []
+    assert rig.note(1, 2) == [Confirmed("g90", 1, [2], 2)]
 
 
 def test_a_join_is_confirmed_when_all_living_replicas_have_noted_it() -> None:
@@ -215,6 +219,34 @@ def test_a_broker_that_comes_back_is_told_of_rooms_that_were_left_as_well() -> N
     rig.post.said.clear()
     rig.run(1.0)
     assert [op.entries for _, op in rig.post.of(Login)] == [[entry(6, 2, members=0)]]
+
+
+def test_what_was_only_loaded_is_not_retold() -> None:
+    # Brokers have loaded it as well.
+    rig = two_by_two()
+    rig.router.load([(key(6), write_row(GATEWAY, entry(6)))])
+    rig.silent = {1}
+    rig.run(2.0)
+    rig.silent = set()
+    rig.post.said.clear()
+    rig.run(1.0)
+    assert rig.logins() == {}
+
+
+def test_a_long_book_is_retold_a_share_at_a_time() -> None:
+    rig = Rig({0: seats(1)}, 1)
+    rig.silent = {1}
+    rig.run(2.0)
+    count = 3 * SLICE_ROWS
+    rig.announce(*(entry(room, room + 1) for room in range(count)))
+    rig.silent = set()
+    told: set[int] = set()
+    while len(told) < count:
+        rig.post.said.clear()
+        rig.run(0.01)
+        found = set(rig.logins().get(1, ()))
+        assert len(found) <= 2 * SLICE_ROWS
+        told |= found
 
 
 def test_news_is_written_and_a_refresh_is_none() -> None:  # R10
@@ -398,6 +430,36 @@ def test_no_more_rooms_are_kept_than_the_bound_but_all_are_carried() -> None:
     assert rig.router.book.rows == 2
     assert rig.changes() == ({key(1), key(2)}, set())
     assert rig.router.book.refused == 3
+
+
+def test_a_room_that_its_gateway_tells_others_of_is_forgotten_here() -> None:
+    rig = two_by_two()
+    rig.look({0: seats(1, 2), 1: seats(3, 4)}, routers=seats(70, 71))
+    rig.announce(entry(6, 1))
+    rig.changes()
+    # Nobody ever tells of these two; 8 is this router's own.
+    rig.router.load([(key(room), write_row(GATEWAY, entry(room))) for room in (7, 8)])
+    for _ in range(20):
+        rig.run(OPTIONS.expire_s / 8)
+        pulse(rig)
+    assert rig.router.book.rows == 0
+    assert rig.changes() == (set(), {key(8)})
+
+
+def test_many_rooms_of_a_gateway_that_is_gone_go_a_share_at_a_time() -> None:
+    rig = Rig({0: seats(1)}, 1)
+    for start in range(0, 10_000, 1000):
+        rig.announce(*(entry(room, room + 1) for room in range(start, start + 1000)))
+    rig.changes()
+    rig.router.receive(Goodbye(GATEWAY), source(90), rig.now)
+    gone: set[str] = set()
+    for _ in range(6):
+        rig.router.tick(rig.now)
+        found = rig.changes()[1]
+        assert len(found) <= 2000
+        gone |= found
+        rig.clock.now += 0.01
+    assert len(gone) == 10_000
 
 
 def test_it_says_its_state_and_how_many_announcements_it_took() -> None:  # R5

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.errors import StorageError
-from chappe.rooms.row import read_row, row_key, write_row
+from chappe.rooms.row import number_of, read_row, row_key, write_row
 from chappe.wire.rooms import Card, Entry
 
 CARD = Card("gateway-1", 7, "10.0.0.1", 7404)
@@ -29,6 +29,14 @@ def test_different_rooms_and_gateways_have_different_keys(
     one: tuple[str, str, str], other: tuple[str, str, str]
 ) -> None:
     assert (row_key(1, *one) == row_key(1, *other)) == (one == other)
+
+
+@pytest.mark.parametrize("name", ["b/c", "b%2Fc", "%", "/", "./..", "ü/€"])
+def test_any_name_comes_back_as_it_was(name: str) -> None:
+    card, entry = Card(name, 3, "::1", 1), Entry(name, name, 5, 12, 1)
+    key = row_key(5, name, name, name)
+    assert read_row(key, write_row(card, entry)) == (card, entry)
+    assert number_of(key) == 5
 
 
 def test_slashes_and_percents_in_names_make_no_other_row() -> None:

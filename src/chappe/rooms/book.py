@@ -1,9 +1,9 @@
 """The book: what a router knows of gateways and their rooms, and what of it is news to the store.
 
-Each gateway has one epoch that counts: the largest that was heard of, unless that was silent for so
-long that the gateway may have begun anew with another clock. Of each of its rooms the largest
-sequence counts. A room that was left stays in the book for a while with no members, so that an
-older word that comes late, or an older row that is loaded, does not bring it back.
+Each gateway has one epoch that counts: the largest that was heard of, until that was silent for so
+long that it is forgotten: the gateway may have begun anew with another clock. Of each of its rooms
+the largest sequence counts. A room that was left stays in the book for a while with no members, so
+that an older word that comes late, or an older row that is loaded, does not bring it back.
 
 News is what others would miss who load the store: a room that a gateway did not have, and one that
 it has no more. How many members it has is not; nor is a refresh.
@@ -97,7 +97,7 @@ class Book:
         known = self.gateways.get(card.name)
         if known is None:
             return self._meet(card, now)
-        if card.epoch < known.card.epoch and now - known.heard < self._options.expire_s:
+        if card.epoch < known.card.epoch:
             return None
         if card.epoch != known.card.epoch:
             self._drop(known, now)

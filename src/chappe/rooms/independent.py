@@ -149,10 +149,12 @@ class IndependentRouter(Router):
 
     def _announced(self, op: Announce, now: float) -> None:
         known = self._hear(op.card, now)
-        entries = self._kept(op.entries) if known is not None else []
-        if known is None or not entries:
+        if known is None:
             return
         known.taken += 1
+        entries = self._kept(op.entries)
+        if not entries:
+            return
         card, to = op.card, (op.card.host, op.card.port)
         if self._peers:
             self._pass(card, entries)

@@ -69,7 +69,7 @@ class Outlets:
         before = self._ready
         everyone = [outlet for alike in found.values() for outlet in alike]
         self._ready = {outlet.key: outlet for outlet in everyone if outlet.ready}
-        came = [outlet for key, outlet in self._ready.items() if _is_new(outlet, before.get(key))]
+        came = [outlet for key, outlet in self._ready.items() if key not in before]
         return came, before.keys() - self._ready.keys()
 
     def give(self, card: Card, entries: Sequence[Entry]) -> list[frozenset[Hashable]]:
@@ -87,8 +87,3 @@ class Outlets:
             for at in told:
                 awaited[at] = awaited[at] | alike.awaited if awaited[at] else alike.awaited
         return awaited
-
-
-def _is_new(outlet: Outlet, before: Outlet | None) -> bool:
-    """Whether it may lack what was said before: it comes, or keeps more than it did."""
-    return before is None or outlet.modulus < before.modulus
