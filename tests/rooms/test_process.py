@@ -387,6 +387,31 @@ def test_independent_routers_carry_joins_and_double_by_themselves():
     play(story, world=lambda: World(INDEPENDENT))
 
 
+# R12
+def test_independent_routers_serve_several_systems():
+    async def story(world: World) -> None:
+        await world.start("r", frozenset({ROUTER}))
+        systems: dict[str, list[Node]] = {}
+        for system in ("one", "two"):
+            systems[system] = [
+                await world.start(f"{system}-{kind.name}", frozenset({kind}), system=system)
+                for kind in (BROKER, PROXY)
+            ]
+        first = await world.start("g1", HUB, system="one")
+        second = await world.start("g2", HUB, system="two")
+        await world.settled()
+        assert first.process.roll.brokers != second.process.roll.brokers
+        # A gateway tells one router of a room, and brokers of all systems know.
+        await first.join("a")
+        for speaker in (first, second):
+            await first.hears("a", [speaker.publish("a")])
+        for broker, _ in systems.values():
+            (role,) = broker.process.dispatch.brokers.values()
+            assert role.messages == 1
+
+    play(story, world=lambda: World(INDEPENDENT))
+
+
 # R4
 def test_a_registry_that_is_away_or_comes_back_empty_disturbs_no_message():
     async def story(world: World) -> None:

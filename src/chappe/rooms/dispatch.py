@@ -29,6 +29,8 @@ from chappe.wire.rooms import (
 
 # So far a proxy has not said which partition a question goes to.
 ANY_PARTITION = -1
+# Ids of one role that are remembered.
+IDS_MAX = 8
 
 
 class Dispatch:
@@ -45,7 +47,7 @@ class Dispatch:
         self.misdirected = 0
         # Told whom a role that makes ready has exchanged signs of life with.
         self.meeting: dict[Role, Callable[[RoleKind, int], None]] = {}
-        # By every id that a role ever had: others may not know yet that it sat down elsewhere.
+        # By the last ids that each role had: others may not know yet that it sat down elsewhere.
         self._ids: dict[tuple[RoleKind, int], Role] = {}
         self._ways: dict[type[RoomOp], Callable[[Any, Source, float], None]] = {
             Submit: self._to_proxy,
@@ -79,6 +81,9 @@ class Dispatch:
         """Give a role the id that the registry gave it."""
         role.id = number
         self._ids[role.kind, number] = role
+        former = [key for key, known in self._ids.items() if known is role]
+        for key in former[:-IDS_MAX]:
+            del self._ids[key]
 
     def forget(self, role: Role) -> None:
         """Hand a role nothing any more."""

@@ -88,8 +88,9 @@ class Station:
 
     def meet(self, kind: RoleKind, number: int) -> None:
         """Take note that somebody knows of this role."""
-        self._met.add((kind, number))
-        self._news.set()
+        if self._opening is not None:
+            self._met.add((kind, number))
+            self._news.set()
 
     def look(self) -> None:
         """Look again whether all know of this role: something has changed."""
@@ -118,5 +119,7 @@ class Station:
         await opening.written()
         if not await load_rows(opening.store, role, opening.load_s):
             log.error("rooms.rows.missing", role=role.kind.name, id=role.id)
+        self._opening = None
+        self._met.clear()
         role.loaded(opening.clock.monotonic())
         self.settle()

@@ -1,0 +1,135 @@
+"""The same processes on a simulated loop, whose links lose, double and reorder datagrams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from chappe.rooms.doubling import Step, doubling_of
+from chappe.rooms.options import ProbeOptions, RoomsOptions
+from chappe.simulation import Faults, Simulation
+from chappe.simulation.process import Process
+from chappe.wire.rooms import RoleKind
+from tests.rooms.world import BROKER, HUB, PROXY, ROUTER, Node, World
+
+OPTIONS = RoomsOptions(port=7404, probe=ProbeOptions(every_s=0))
+ROOMS = [str(number) for number in range(12)]
+
+
+class SimulatedWorld(World):
+    """Processes on hosts of their own, which can be stopped."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(OPTIONS, clock=simulation.clock, lease_s=15.0)
+        self.simulation = simulation
+        self.processes: dict[str, Process] = {}
+
+    async def place(self, name: str, roles: frozenset[RoleKind]) -> Node:
+        process = self.processes[name] = Process(name)
+        return await self.simulation.network.on_host(
+            name, self.start(name, roles, host=name), process=process
+        )
+
+    async def layout(self) -> tuple[Node, Node]:
+        for name, role in (("b0", BROKER), ("b1", BROKER), ("r0", ROUTER), ("r1", ROUTER)):
+            await self.place(name, frozenset({role}))
+        for name in ("p0", "p1"):
+            await self.place(name, frozenset({PROXY}))
+        first, second = await self.place("g0", HUB), await self.place("g1", HUB)
+        async with asyncio.timeout(60):
+            for node in self.nodes:
+                await node.process.settled()
+        return first, second
+
+
+def play(seed: int, story: Callable[[SimulatedWorld], Awaitable[None]], faults: Faults) -> None:
+    simulation = Simulation(seed, faults=faults)
+
+    async def whole() -> None:
+        await story(SimulatedWorld(simulation))
+
+    simulation.run(whole())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_hears_anything_twice_and_all_hear_again_when_links_are_well(seed: int):
+    async def story(world: SimulatedWorld) -> None:
+        first, second = await world.layout()
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        for turn in range(100):
+            first.publish(ROOMS[turn % len(ROOMS)], reliable=turn % 3 == 0)
+            await asyncio.sleep(0.02)
+        world.simulation.network.set_faults(Faults())
+        await asyncio.sleep(2 * OPTIONS.beat_s)
+        for room in ROOMS:
+            await second.hears(room, [first.publish(room)])
+        for node in (first, second):
+            heard = [number for _, number in node.hall.got]
+            assert len(set(heard)) == len(heard)
+            assert len(heard) > 50
+
+    play(seed, story, Faults(loss=0.1, duplicate=0.1, latency_s=(0.000_2, 0.05)))
+
+
+# R5
+@pytest.mark.parametrize("name", ["b0", "p0", "r0"])
+def test_a_process_that_stands_still_is_passed_over_and_comes_back(name: str):
+    async def story(world: SimulatedWorld) -> None:
+        first, second = await world.layout()
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        world.simulation.loop.stop_process(world.processes[name])
+        await asyncio.sleep(2 * OPTIONS.beat_s)
+        for room in ROOMS:
+            await second.hears(room, [first.publish(room)])
+        await second.join("new")
+        # Long enough that the registry has given it up.
+        await asyncio.sleep(20)
+        world.simulation.loop.resume_process(world.processes[name])
+        await asyncio.sleep(20)
+        for room in (*ROOMS, "new"):
+            await second.hears(room, [first.publish(room)])
+        roles = [node.process.crew.running for node in world.nodes if node.name == name]
+        assert roles == [True]
+
+    play(1, story, Faults())
+
+
+# R9
+@pytest.mark.parametrize("seed", range(4))
+def test_a_doubling_on_clean_links_loses_nothing(seed: int):
+    async def story(world: SimulatedWorld) -> None:
+        first, second = await world.layout()
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        registry = world.registry.open("tool")
+        assert registry.coordination is not None
+        sent: dict[str, list[int]] = {room: [] for room in ROOMS}
+
+        async def talk() -> None:
+            while True:
+                for room in ROOMS:
+                    sent[room].append(first.publish(room))
+                await asyncio.sleep(0.05)
+
+        talking = asyncio.create_task(talk())
+        for partitions in (2, 4):
+            doubling = doubling_of(registry.coordination, OPTIONS)
+            result = await doubling.run(lambda _: None, 60)
+            assert (result.step, result.partitions) == (Step.DONE, partitions)
+        talking.cancel()
+        for room in ROOMS:
+            await second.hears(room, sent[room])
+            assert len(second.hall.ids(room)) == len(sent[room])
+
+    play(seed, story, Faults())
+
+
+def test_a_host_is_known_by_what_it_says_it_is():
+    async def story(world: SimulatedWorld) -> None:
+        world.options = msgspec.structs.replace(OPTIONS, advertise="b0")
+        node = await world.place("b0", frozenset({BROKER}))
+        assert node.process.endpoint == ("b0", OPTIONS.port)
+
+    play(1, story, Faults())
