@@ -220,6 +220,7 @@ def test_a_number_in_the_midst_of_an_entry_is_nobodys(ledger: Ledger):
     for id_ in (2, 4):
         ledger.put(id_, "7", number + 1, 5)
     assert ledger.find("7") == {"g1": number, "g2": 5, "g3": number, "g4": 5}
+    assert ledger.table.entries == 4
 
 
 def test_many_gateways_of_one_room_are_told_apart():
