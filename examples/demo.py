@@ -1,8 +1,8 @@
 """All of it with one command: `python examples/demo.py`, or `make demo`.
 
-Starts a cluster of three nodes, lets topics, users, queues and a service talk across it, kills a
-node half-way and starts it again; then makes tables of what the nodes recorded, shows the way of
-one message, and writes a report to look at.
+Starts a cluster of three nodes, lets topics, users, rooms, queues and a service talk across it,
+kills a node half-way and starts it again; then makes tables of what the nodes recorded, shows the
+way of one message, and writes a report to look at.
 
 Needs `redis-server` and Java 17 on this machine (`make packages` installs both).
 """
@@ -43,7 +43,7 @@ async def make_traffic(
     """Traffic for so long; half-way the last node ends without warning, and is started again."""
 
     async def story() -> None:
-        print("everybody talks: topics, users, queues, a service", flush=True)
+        print("everybody talks: topics, users, rooms, queues, a service", flush=True)
         await asyncio.sleep(seconds / 2)
         lost = nodes.pop()
         print(f"{lost.name} is killed (kill -9)", flush=True)
@@ -59,7 +59,7 @@ async def make_traffic(
         while True:
             await asyncio.sleep(TELL_S)
             counts = traffic.counts
-            sent = sum(counts[name] for name in ("published", "sent", "asked", "queued"))
+            sent = sum(counts[name] for name in ("published", "said", "sent", "asked", "queued"))
             gone_s = time.monotonic() - begun
             print(f"{gone_s:8.0f} s  {sent:,} sent, {counts['received']:,} received", flush=True)
 

@@ -1,4 +1,4 @@
-"""Mixed traffic for the demo: topics, users, two queues, a service, and people who come and go.
+"""Mixed traffic for the demo: topics, users, rooms, two queues, a service, and who come and go.
 
 Everybody does as much as gets answered, and goes on after an error: a node will be killed.
 """
@@ -14,12 +14,14 @@ from itertools import count
 
 from chappe import ChappeError, Client, Item, connect
 
-USERS, PUBLISHERS, SENDERS, ASKERS = 20, 2, 2, 2
+USERS, PUBLISHERS, SENDERS, ASKERS, SPEAKERS = 20, 2, 2, 2, 2
 TOPICS = ("topic:prices", "topic:news", "topic:scores")
+# All users are in the first, some in each of the others; half of what is said is said in the first.
+ROOMS = ("room:plaza", "room:1", "room:2", "room:3", "room:4", "room:5")
 QUEUES = ("queue:orders", "queue:mails")
 SERVICE = "service:quotes"
 # What one client has under way at a time; less of what is written to disk and worked off.
-BURST = {"published": 16, "sent": 16, "asked": 8, "queued": 3}
+BURST = {"published": 16, "sent": 16, "asked": 8, "queued": 3, "said": 8}
 # One job in so many cannot be done: it is tried again, and ends as a dead letter.
 BAD = 250
 
@@ -58,6 +60,8 @@ class Traffic:
         users = [await client(f"u{n}") for n in range(USERS)]
         for n, user in enumerate(users):
             await user.subscribe(TOPICS[n % len(TOPICS)])
+            await user.join(ROOMS[0])
+            await user.join(ROOMS[1 + n % (len(ROOMS) - 1)])
         for n in range(2):
             await (await client(f"provider-{n}")).provide(SERVICE, _quote)
         steady = [self._read(user) for user in users]
@@ -67,6 +71,7 @@ class Traffic:
             *[("published", await client(f"publisher-{n}"), _publish) for n in range(PUBLISHERS)],
             *[("sent", await client(f"sender-{n}"), _send) for n in range(SENDERS)],
             *[("asked", await client(f"asker-{n}"), _ask) for n in range(ASKERS)],
+            *[("said", await client(f"speaker-{n}"), _say) for n in range(SPEAKERS)],
             *[("queued", await client("shop"), _job(queue)) for queue in QUEUES],
         ]
         steady += [self._repeat(name, who, do) for name, who, do in loops]
@@ -125,6 +130,12 @@ async def _quote(data: object) -> dict[str, object]:
 
 async def _publish(client: Client) -> None:
     await client.publish(_random.choice(TOPICS), {"price": _random.random()})
+
+
+async def _say(client: Client) -> None:
+    room = ROOMS[0] if _random.random() < 0.5 else _random.choice(ROOMS[1:])
+    # One in ten must arrive: it goes three ways.
+    await client.publish(room, {"text": "hello, all"}, reliable=_random.random() < 0.1)
 
 
 async def _send(client: Client) -> None:

@@ -48,7 +48,10 @@ def test_the_demo_does_what_it_says(
     assert page.stat().st_size > 1_000_000
     tables = folder / "tables"
     families = set(read(tables, "delivery", ["family"])["family"].to_pylist())
-    assert families == {"send", "topic", "queue", "request"}
+    assert families == {"send", "topic", "room", "queue", "request"}
+    assert "room:plaza" in read(tables, "rooms", ["room"])["room"].to_pylist()
+    roles = set(read(tables, "links", ["role"])["role"].to_pylist())
+    assert {"publisher", "proxy", "broker"} <= roles
     # Both lives of the node that was killed are told of, and the first has no end in order.
     lives = read(tables, "lives", ["node", "boot", "stopped"]).to_pylist()
     of_third = {row["boot"]: row["stopped"] for row in lives if row["node"] == "node-3"}

@@ -28,6 +28,8 @@ class Step(NamedTuple):
     kind: str = "published"
     lost: bool = False
     taken_as: str | None = None
+    # It came, and its node had no time to tell.
+    silent: bool = False
 
 
 class Said:
@@ -58,13 +60,18 @@ class Said:
         if before is not None and step.before not in self.left:
             return
         away = before is not None and before.node != step.node
-        if before is not None and away:
-            travel = None if step.lost else step.travel
+        if before is not None and away and not before.silent:
+            travel = None if step.lost or step.silent else step.travel
             life.hand(before.node, step.node, travel, before.role)
+        if before is not None and before.silent:
+            # How long it was under way is not known; in which role it came, if its node tells.
+            life.mention(before.node, step.node, before.role if step.role else None)
         if step.lost:
             return
         came = self._came(step)
         self.left[place] = came + step.inside
+        if step.silent:
+            return
         went_to = [one.node for one in self._steps if one.before == place and one.node != step.node]
         told: dict[str, Any] = {"came": came, "came_from": before and before.node, "n": step.n}
         self._day.world.tell(
@@ -78,7 +85,7 @@ class Said:
         part = "origin" if before is None else "relay" if went_to else "last"
         if step.kind == "published":
             life.step("hub", part, step.inside)
-        if away:
+        if before is not None and away and not before.silent:
             life.step("link", part, step.travel)
 
     def _came(self, step: Step) -> int:
@@ -221,6 +228,18 @@ def _lost(day: Day, true: int) -> None:
         said.life.judge(delivered=False)
         said.life.verdict("lost", f"dropped: {reason}", steps[place].node, at)
 
+    # The proxy was killed, and did not tell what it handed on: the broker had it, so did all.
+    steps = [
+        Step("n1", "publisher"),
+        Step("n3", "proxy", 0, travel=100, silent=True),
+        Step("n2", "broker", 1, travel=200),
+        Step("n1", None, 2, n=1, travel=300),
+    ]
+    Said(day, KILLED - 15 * SECOND, steps).arrived()
+    # The broker was, after it had handed it on: maybe to others, too.
+    steps = [Step("n1", "proxy"), Step("n3", "broker", 0, travel=100, silent=True)]
+    said = Said(day, KILLED - 10 * SECOND, [*steps, Step("n2", None, 1, n=1, travel=300)])
+    said.failed("unknown", "n3 died before it told", 2, open=True)
     # The broker was killed, and did not tell what it had.
     steps = chain(day)
     steps[2] = steps[2]._replace(lost=True)

@@ -160,6 +160,10 @@ class Life:
         self._truth.links[key]["arrived"] += 1
         self._truth.delays[key].append(delay)
 
+    def mention(self, node: str, peer: str, role: str | None) -> None:
+        """It came from a node that did not tell of it: the link has a row, of nothing."""
+        self._truth.links[self._hour, node, peer, role, minute(self._born)].update()
+
     def say(self, receivers: int, gateways: int) -> None:
         """It was said in its room to so many."""
         key = (self._hour, self._app, self._about["target"], minute(self._born))

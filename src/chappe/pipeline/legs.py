@@ -137,8 +137,14 @@ class Legs:
 
     @cached_property
     def untold(self) -> Longs:
-        """Messages that came from a node which does not tell that it handed them on."""
-        return self._trails.of[self.came][~np.isin(self.arrived[self.came], self.handed)]
+        """Messages that came from a node which does not tell that it handed them on; it may have
+        handed them to others, too. Not so what was on its way to a broker, if one had it."""
+        of: Longs = self._trails.of[self.came]
+        silent = ~np.isin(self.arrived[self.came], self.handed)
+        if self._has_roles:
+            early = np.isin(self.as_role[self.came], (_PUBLISHER, _PROXY))
+            silent &= ~(early & self._through[of])
+        return of[silent]
 
     def left(self) -> Longs:
         """Of each hop, when the node that it came from first handed it there; NONE if unknown. Of

@@ -36,9 +36,13 @@ def missing(hops: list[Hop]) -> Iterator[str]:
 
 
 def untold_by(hops: list[Hop]) -> Iterator[str]:
-    """The nodes that a message came from, and that do not tell that they handed it on."""
-    handed = _handed(hops)
-    return (giver for _hop, (giver, *to) in comings(hops) if (giver, *to) not in handed)
+    """The nodes that a message came from, and that do not tell that they handed it on, maybe to
+    others, too; not those on its way to a broker, if one had it."""
+    handed, through = _handed(hops), came_through(hops)
+    for _hop, leg in comings(hops):
+        giver, _taker, role = leg
+        if leg not in handed and not (0 < role < _BROKER and through):
+            yield giver
 
 
 def came_through(hops: list[Hop]) -> bool:

@@ -41,6 +41,8 @@ def section(table: pa.Table, span: Span) -> Section:
         "took, by clocks corrected with what the links' own beats say of them.",
         "There were no links: a node that is alone has none.",
     )
+    # What probes find between roles of one node is no link.
+    table = table.filter(pc.not_equal(table["node"], table["peer"]))
     if table.num_rows:
         made.drawings.append(_matrix(table))
         made.drawings.extend(_over_time(table, span))
