@@ -19,6 +19,10 @@ OPTIONS = RoomsOptions(port=7404, probe=ProbeOptions(every_s=0))
 ROOMS = [str(number) for number in range(12)]
 
 
+# Datagrams are under way for so long that what is on its way matters; they stay in order.
+SLOW = Faults(latency_s=(0.02, 0.02))
+
+
 class SimulatedWorld(World):
     """Processes on hosts of their own, which can be stopped."""
 
@@ -43,6 +47,27 @@ class SimulatedWorld(World):
             for node in self.nodes:
                 await node.process.settled()
         return first, second
+
+
+class Talk:
+    """Messages to all rooms, in turns, for as long as it goes on."""
+
+    def __init__(self, speaker: Node, every_s: float) -> None:
+        self.sent: dict[str, list[int]] = {room: [] for room in ROOMS}
+        self._task = asyncio.create_task(self._talk(speaker, every_s))
+
+    async def _talk(self, speaker: Node, every_s: float) -> None:
+        while True:
+            for room in ROOMS:
+                self.sent[room].append(speaker.publish(room))
+                await asyncio.sleep(every_s)
+
+    async def end(self, listener: Node) -> None:
+        """End it, and see that somebody has heard all of it, once."""
+        self._task.cancel()
+        for room in ROOMS:
+            await listener.hears(room, self.sent[room])
+            assert len(listener.hall.ids(room)) == len(self.sent[room])
 
 
 def play(seed: int, story: Callable[[SimulatedWorld], Awaitable[None]], faults: Faults) -> None:
@@ -105,25 +130,48 @@ def test_a_doubling_on_clean_links_loses_nothing(seed: int):
         await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
         registry = world.registry.open("tool")
         assert registry.coordination is not None
-        sent: dict[str, list[int]] = {room: [] for room in ROOMS}
-
-        async def talk() -> None:
-            while True:
-                for room in ROOMS:
-                    sent[room].append(first.publish(room))
-                await asyncio.sleep(0.05)
-
-        talking = asyncio.create_task(talk())
+        talk = Talk(first, 0.05)
         for partitions in (2, 4):
             doubling = doubling_of(registry.coordination, OPTIONS)
             result = await doubling.run(lambda _: None, 60)
             assert (result.step, result.partitions) == (Step.DONE, partitions)
-        talking.cancel()
-        for room in ROOMS:
-            await second.hears(room, sent[room])
-            assert len(second.hall.ids(room)) == len(sent[room])
+        await talk.end(second)
 
     play(seed, story, Faults())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_process_that_ends_loses_nothing_that_was_on_its_way(seed: int):
+    async def story(world: SimulatedWorld) -> None:
+        first, second = await world.layout()
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        talk = Talk(first, 0.002)
+        for node in world.nodes:
+            if node.name in ("b0", "p0", "r0"):
+                await asyncio.sleep(0.5)
+                await node.process.stop()
+        await asyncio.sleep(0.5)
+        await talk.end(second)
+
+    play(seed, story, SLOW)
+
+
+# R4
+@pytest.mark.parametrize("seed", range(4))
+def test_a_registry_that_forgets_everything_costs_no_message(seed: int):
+    async def story(world: SimulatedWorld) -> None:
+        first, second = await world.layout()
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        before = {seat.id for seat in first.process.roll.proxies}
+        talk = Talk(first, 0.002)
+        await asyncio.sleep(0.5)
+        world.registry.forget()
+        await asyncio.sleep(16)
+        assert before.isdisjoint(seat.id for seat in first.process.roll.proxies)
+        assert len(first.process.roll.proxies) == 2
+        await talk.end(second)
+
+    play(seed, story, SLOW)
 
 
 def test_a_host_is_known_by_what_it_says_it_is():
