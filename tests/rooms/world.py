@@ -140,11 +140,12 @@ class World:
         clock: Clock | None = None,
         lease_s: float = 1.5,
         store: Store | None = None,
+        registry: Any = None,
     ) -> None:
         self.options = options
         self.clock: Clock = clock or SystemClock()
         self.lease_s = lease_s
-        self.registry = MemoryRegistry(
+        self.registry = registry or MemoryRegistry(
             RegistryOptions(lease_s=lease_s, poll_s=5.0, timeout_s=lease_s / 3)
         )
         self.store: Store = store or MemoryStore()
@@ -197,5 +198,6 @@ class World:
                 await node.process.crew.stop()
                 await node.process.writer.stop(0)
         for node in self.nodes:
-            self.registry.heal(node.name)
-            await node.registry.close()
+            if isinstance(self.registry, MemoryRegistry):
+                self.registry.heal(node.name)
+                await node.registry.close()

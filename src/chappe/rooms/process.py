@@ -21,6 +21,7 @@ from chappe.errors import ConfigError
 from chappe.events.recorder import Recorder
 from chappe.registry.coordination import Coordination
 from chappe.registry.memory import MemoryRegistry
+from chappe.registry.options import DEFAULTS
 from chappe.registry.registry import Registry
 from chappe.rooms.cast import Cast
 from chappe.rooms.crew import Crew
@@ -228,8 +229,8 @@ class RoomsProcess:
     async def _join(self) -> Coordination:
         """Have a registry, and a post to whoever is in it."""
         if self._coordination is None:
-            self._own = MemoryRegistry().open(self.name)
-            self._lease_s = MemoryRegistry().options.lease_s
+            self._own = MemoryRegistry(DEFAULTS).open(self.name)
+            self._lease_s = DEFAULTS.lease_s
             self.post = LocalPost(me=("", 0), name=self.name, on_waiting=self._wake)
             assert self._own.coordination is not None
             return self._own.coordination
