@@ -293,17 +293,32 @@ class RoomsProcess:
             return
         now = self._clock.monotonic()
         self._recorder.came = self._clock.wall_us()
-        roles = self.dispatch.roles()
+        # Should a role fail, the others go on.
+        due = now + self.options.pulse_s
         try:
-            for role in roles:
-                if role.due <= now:
-                    role.tick(now)
             self._drain(now)
+            due = self._tick(now)
             self.crew.settle()
         finally:
             self._send(now)
-            self._arm(now, min((role.due for role in roles), default=math.inf))
+            self._arm(now, due)
         self._changed.set()
+
+    def _tick(self, now: float) -> float:
+        """Let roles do what is due, and give when the next of it is."""
+        roles = self.dispatch.roles()
+        ticked, least = False, math.inf
+        for role in roles:
+            due = role.due
+            if due <= now:
+                role.tick(now)
+                ticked = True
+            elif due < least:
+                least = due
+        if not ticked:
+            return least
+        self._drain(now)
+        return min(role.due for role in roles)
 
     def _drain(self, now: float) -> None:
         """Let roles of this process hear each other; what is left over waits for the next turn."""
