@@ -94,7 +94,9 @@ class Load:
         self._senders: list[asyncio.Task[None]] = []
         self._takers: list[asyncio.Task[None]] = []
         self._over = False
-        self.queued, self.asked, self.published = Known(), Known(), Known()
+        self.queued, self.asked, self.published, self.said = (Known() for _ in range(4))
+        # Messages to a room by id, as a member heard them.
+        self.heard: list[int] = []
         # Messages of queues by id: that came, that somebody tried to acknowledge, that are done.
         self.came: set[int] = set()
         self.tried: set[int] = set()
@@ -113,7 +115,7 @@ class Load:
         try:
             if to.startswith("service:"):
                 await client.request(to, data)
-            elif to.startswith("topic:"):
+            elif to.startswith(("topic:", "room:")):
                 known.ids[size] = int((await client.publish(to, data)).message)
             else:
                 known.ids[size] = int(await client.send(to, data))
@@ -155,6 +157,15 @@ class Load:
         async def loop() -> None:
             async for _ in client:
                 pass
+
+        self._takers.append(asyncio.create_task(loop()))
+
+    def keep_hearing(self, client: Client) -> None:
+        """Note what comes from a room."""
+
+        async def loop() -> None:
+            async for message in client:
+                self.heard.append(int(message.id))
 
         self._takers.append(asyncio.create_task(loop()))
 

@@ -31,6 +31,7 @@ BACK, SHELF = address_on("n1", "queue:back"), address_on("n1", "queue:shelf")
 GONE, LEFT = address_on("n2", "queue:gone"), address_on("n2", "queue:left")
 SERVICES = {name: address_on(name, "service:s") for name in ("n1", "n2")}
 TOPICS = {name: address_on(name, "topic:t") for name in ("n1", "n2")}
+ROOM = "room:hall"
 UNSENT = 10
 
 
@@ -48,12 +49,16 @@ async def live(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
         for topic in TOPICS.values():
             await reader.subscribe(topic)
         load.keep_reading(reader)
+    hearer = await load.connect(0, "hearer")
+    await hearer.join(ROOM)
+    load.keep_hearing(hearer)
     load.keep_taking(takers[0], BACK)
     load.keep_taking(takers[1], GONE)
     for _ in range(UNSENT):
         await load.send(0, clients[0], SHELF, load.queued)
         await load.send(0, clients[0], LEFT, load.queued)
     for at, client in enumerate(clients):
+        load.keep_sending(at, client, ROOM, load.said)
         for queue in (BACK, GONE):
             load.keep_sending(at, client, queue, load.queued)
         for service in SERVICES.values():
@@ -188,6 +193,27 @@ def test_of_topics_the_last_interval_of_a_node_that_died_is_unknown(lived: Lived
     for name, alive in intervals.items():
         then = handed_then(published, TOPICS[name], alive + wrong, lived.killed[name] - wrong)
         assert then <= named
+
+
+def test_of_rooms_what_a_member_heard_is_told_as_given_to_it_and_once(lived: Lived) -> None:
+    heard = lived.load.heard
+    assert len(heard) == len(set(heard)) > 100
+    given = {
+        path["message"]
+        for path in lived.table("paths")
+        for hop in path["hops"]
+        if (path["family"], hop["kind"], hop["node"]) == ("room", "published", "n0") and hop["n"]
+    }
+    assert given == set(heard)
+    assert lived.audit("room", "duplicated") == []
+    missed = {
+        row["message"]
+        for row in lived.audit("room", "lost")
+        if row["reason"] == "it did not come to n0"
+    }
+    assert not missed & given
+    roles = {row["role"] for row in lived.table("links") if row["arrived"]}
+    assert {"publisher", "proxy", "broker"} <= roles
 
 
 def test_a_clock_that_is_wrong_is_put_right(lived: Lived) -> None:
