@@ -10,10 +10,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # for, by the latter alone, and else finds the newest there is.
 LOCKED := --require-hashes -r constraints.txt -c constraints.txt
 LOCKED_MORE := $(LOCKED) -r constraints-more.txt -c constraints-more.txt
-# Debian packages that tests start private servers of, and those that let disks fail, lose their
-# power and fill up, and Java for Spark; benchmarks need more.
+# Debian packages that tests start private servers of, those that let disks fail, lose their power
+# and fill up, and networks lose datagrams, and Java for Spark; benchmarks need more.
 JAVA := openjdk-17-jre-headless
-PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount $(JAVA)
+PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount iproute2 iptables $(JAVA)
 BENCH_PACKAGES := mosquitto rabbitmq-server valgrind
 RESULTS := benchmarks/RESULTS.md
 

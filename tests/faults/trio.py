@@ -142,11 +142,11 @@ class Trio:
         """Connect a user to a node; one that knows more nodes goes there when this one is gone."""
         url = self.nodes[at].url
         urls = [url, *(self.nodes[other].url for other in more)]
-        first = _First() if more else None
+        first = First() if more else None
         return await connect(urls, as_=f"user:{name}", options=OPTIONS, rng=first, **kinds)
 
 
-class _First(Random):
+class First(Random):
     """Chance that begins with the first of several nodes."""
 
     def randrange(self, *args: Any) -> int:
