@@ -11,7 +11,7 @@ import pytest
 
 import chappe.blocking
 from chappe.blocking import Client
-from chappe.events.schema import KINDS
+from chappe.events.schema import KINDS, VERSION
 from chappe.node.sealing import seal
 from chappe.node.slates import left_slates
 from tests.cli.process import run_here
@@ -109,7 +109,7 @@ def test_every_event_has_the_columns_of_its_kind_and_no_others(node: NodeProcess
     always = {"v", "kind", "node", "boot", "serial", "at", "share", "date", "hour"}
     for row in rows(node.data / "events"):
         assert set(row) - always <= set(KINDS[row["kind"]].columns), row
-        assert (row["v"], row["share"], row["node"]) == (1, 1.0, "node")
+        assert (row["v"], row["share"], row["node"]) == (VERSION, 1.0, "node")
         assert time.strftime("%Y-%m-%dT%H", time.gmtime(row["at"] / 1e6)) == (
             f"{row['date']}T{row['hour']}"
         )
