@@ -42,6 +42,8 @@ PROOFS = {
     "queues: disks fail, are slow, are full": "tests/faults/test_disk.py",
     "queues: logs are cut and damaged": "tests/faults/test_damage.py",
     "queues: masters are killed, paused, cut off": "tests/faults/test_replication.py",
+    "rooms: machines that lose datagrams, die, sleep": "tests/faults/test_rooms.py",
+    "rooms: doubled under load": "tests/faults/test_rooms_growth.py",
     "one suite on every edge": "tests/contract",
     "HTTP requests made from the description": "tests/edge/http/test_http_description.py",
     "tables: each step is what a plain reading says": "tests/pipeline",

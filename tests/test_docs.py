@@ -108,6 +108,7 @@ def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> N
         "docs/explanation.md",
         "docs/pipeline.md",
         "docs/queues.md",
+        "docs/rooms.md",
     ],
 )
 def test_every_link_leads_somewhere(page: str) -> None:
