@@ -36,7 +36,7 @@ Key = tuple[str, str]
 class Row:
     """A room on a gateway."""
 
-    __slots__ = ("members", "number", "seen", "seq", "told", "written")
+    __slots__ = ("audited", "members", "number", "seen", "seq", "told", "written")
 
     def __init__(self, entry: Entry, now: float, *, loaded: bool) -> None:
         self.number = entry.number
@@ -47,6 +47,8 @@ class Row:
         self.told = not loaded
         # Whether the store has it, so far as is known here.
         self.written = loaded
+        # In which audit it was found in the store.
+        self.audited = 0
 
 
 class Known:
@@ -191,6 +193,12 @@ class Book:
         changes, self._changes = self._changes, {}
         puts = {key: value for key, value in changes.items() if value is not None}
         return puts, [key for key, value in changes.items() if value is None]
+
+    def write(self, card: Card, entry: Entry) -> None:
+        """Have a row written that should have been, and is not there."""
+        key = row_key(entry.number, entry.app, entry.room, card.name)
+        if key not in self._changes:
+            self._change(key, write_row(card, entry))
 
     def _change(self, key: str, value: bytes | None) -> None:
         if key in self._changes or len(self._changes) < self._options.entries_max:

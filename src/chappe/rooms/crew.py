@@ -11,13 +11,14 @@ import msgspec
 import structlog
 
 from chappe.registry.coordination import Coordination
+from chappe.registry.stop import stop
 from chappe.rooms.cast import Cast
 from chappe.rooms.dispatch import Dispatch
 from chappe.rooms.enrolment import Enrolment
 from chappe.rooms.partition import router_partitions_of
 from chappe.rooms.paths import paths_of
 from chappe.rooms.roll import EMPTY, Place, Roll, Seat
-from chappe.rooms.rows import RowWriter
+from chappe.rooms.rows import RowWriter, audit_rows
 from chappe.rooms.station import Member, Met, Opening, Station
 from chappe.store.store import Store
 from chappe.wire.rooms import RoleKind
@@ -65,6 +66,7 @@ class Crew:
         self._paths = paths_of(roles.options)
         self._roll = EMPTY
         self._leaving: set[asyncio.Task[None]] = set()
+        self._audits: dict[Station, asyncio.Task[None]] = {}
         self.stations: dict[tuple[RoleKind, int], Station] = {}
 
     @property
@@ -99,6 +101,8 @@ class Crew:
 
     async def stop(self) -> None:
         """Give up all seats; the roles still hear what comes."""
+        for audit in list(self._audits.values()):
+            await stop(audit)
         ending = [station.stop() for station in self.stations.values()]
         await asyncio.gather(*ending, *self._leaving)
 
@@ -129,6 +133,11 @@ class Crew:
         self.stations[kind, partition] = station
         self._dispatch.meeting[role] = station.meet
         station.start()
+        if kind is RoleKind.ROUTER:
+            every_s = self._options.audit_s
+            audit = role.audit  # type: ignore[attr-defined]
+            auditing = audit_rows(self._store, audit, self._cast.clock, every_s)
+            self._audits[station] = asyncio.create_task(auditing)
 
     def _made(self, kind: RoleKind, partition: int) -> tuple[Member, str, Opening | None]:
         dispatch, independent = self._dispatch, self._options.independent_routers
@@ -166,6 +175,7 @@ class Crew:
         """Let others know first: until they do, the role goes on."""
         kind, partition = key
         log.info("rooms.role.withdrawn", role=kind.name, partition=partition)
+        await stop(self._audits.pop(station, None))
         await station.stop()
         self._dispatch.forget(station.role)
         roles = self._dispatch.brokers if kind is RoleKind.BROKER else self._dispatch.routers

@@ -111,6 +111,7 @@ class IndependentRouter(Router):
         self._settle_at = math.inf if self._modulus.settled else now
         seats = roll.independent.get(self.partition, ())
         self._peers = tuple(seat for seat in seats if seat.id != self.id)
+        self.audit.see((roll.router_partitions, *((seat.id, seat.running) for seat in seats)), now)
         self._pulses.sender_id = self.id
         self._pulses.number, self._pulses.partition = roll.router_partitions, self.partition
         self._pulses.watch(self._peers, now)

@@ -93,6 +93,8 @@ class RoomsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     join_timeout_s: float = 5.0
     # How long routers and brokers may take to load what the store knows.
     load_timeout_s: float = 60.0
+    # How often routers compare the store with what they know.
+    audit_s: float = 600.0
     # After that long proxies that have not confirmed a new number of partitions do not count.
     confirm_s: float = 10.0
     # Rooms of one session, of one gateway, and of one broker or router.
@@ -140,6 +142,7 @@ class RoomsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "refresh_s",
             "join_timeout_s",
             "load_timeout_s",
+            "audit_s",
             "confirm_s",
             "pieces_s",
         ):

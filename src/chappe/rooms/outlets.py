@@ -56,9 +56,10 @@ class Outlets:
         return sum(len(alike.endpoints) for alike in self._alike)
 
     @property
-    def endpoints(self) -> set[Endpoint]:
+    def endpoints(self) -> list[Endpoint]:
         """Where they are; several may be at one place."""
-        return {endpoint for alike in self._alike for endpoint in alike.endpoints}
+        # In the same order in every process: a set has none.
+        return list(dict.fromkeys(end for alike in self._alike for end in alike.endpoints))
 
     def replace(self, outlets: Iterable[Outlet]) -> tuple[list[Outlet], set[Hashable]]:
         """Take others; return which have become ready by that, and which are so no more."""

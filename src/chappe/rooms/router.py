@@ -18,6 +18,7 @@ from collections.abc import Collection, Hashable, Iterable
 
 from chappe.clock import Clock
 from chappe.events.recorder import Recorder
+from chappe.rooms.audit import Audit
 from chappe.rooms.book import Book, Known
 from chappe.rooms.confirming import Confirming, Done, together
 from chappe.rooms.options import RoomsOptions
@@ -58,6 +59,7 @@ class Router:
         self.dropped: Counter[str] = Counter()
         self.book = Book(options)
         self.book.owns = self._owns
+        self.audit = Audit(self.book, options)
         self._options = options
         self._post = post
         self._clock = clock
@@ -117,6 +119,7 @@ class Router:
         self._pulses.sender_id = self.id
         self._pulses.number = roll.partitions
         self._pulses.watch((seat for seats in roll.brokers.values() for seat in seats), now)
+        self.audit.see(tuple(seat.id for seat in roll.routers), now)
         self._version = -1
         self._look(now)
 

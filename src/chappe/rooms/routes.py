@@ -59,9 +59,11 @@ class Routes:
         return self.pulses.due
 
     @property
-    def endpoints(self) -> set[Endpoint]:
+    def endpoints(self) -> list[Endpoint]:
         """Where all routers are, whether they live or not."""
-        return {seat.endpoint for seats in _seats(self._roll).values() for seat in seats}
+        seats = (seat for seats in _seats(self._roll).values() for seat in seats)
+        # In the same order in every process: a set has none.
+        return list(dict.fromkeys(seat.endpoint for seat in seats))
 
     def see(self, roll: Roll, now: float) -> bool:
         """Take note of who is in the registry; whether routes have changed."""

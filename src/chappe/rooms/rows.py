@@ -9,8 +9,10 @@ from typing import Protocol
 
 import structlog
 
+from chappe.clock import Clock
 from chappe.errors import StorageError
 from chappe.registry.stop import stop
+from chappe.rooms.audit import Audit
 from chappe.rooms.row import ROWS
 from chappe.store.store import Store
 
@@ -19,6 +21,8 @@ log = structlog.get_logger()
 # What one change of the store may hold, and what may wait for it while it is away.
 BATCH_ROWS = 2000
 WAITING_MAX = 1_000_000
+# How long others have their turn while the rows of a book are looked at.
+_SLICE_S = 0.01
 _PAUSE_S = 0.1
 _PAUSE_S_MAX = 5.0
 
@@ -51,6 +55,23 @@ async def load_rows(store: Store, role: Loader, timeout_s: float) -> bool:
                     return True
     except TimeoutError:
         return False
+
+
+async def audit_rows(store: Store, audit: Audit, clock: Clock, every_s: float) -> None:
+    """Go through all rows again and again, remove those that are over and write what is missing."""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            audit.begin()
+            async for page in store.scan(ROWS):
+                for key, value in audit.over(page, clock.monotonic()):
+                    await store.swap(ROWS, key, value, None)
+        except StorageError as error:
+            log.warning("rooms.rows.unaudited", reason=str(error))
+            continue
+        for looked, _ in enumerate(audit.missing(clock.monotonic()), 1):
+            if looked % BATCH_ROWS == 0:
+                await asyncio.sleep(_SLICE_S)
 
 
 class RowWriter:
