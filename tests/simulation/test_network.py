@@ -339,3 +339,22 @@ def test_a_datagram_too_large_is_an_error_for_its_sender():
         endpoint.close()
 
     simulation.run(main())
+
+
+def test_a_host_that_vanishes_gives_its_ports_free():
+    async def scenario(simulation: Simulation) -> None:
+        loop = simulation.loop
+        lost, box = await loop.create_datagram_endpoint(Mailbox, local_addr=("hub", 9))
+        simulation.network.vanish("hub")
+        again, second = await loop.create_datagram_endpoint(Mailbox, local_addr=("hub", 9))
+        # Whoever was killed may have been about to close it.
+        lost.close()
+        near, _ = await loop.create_datagram_endpoint(Mailbox, local_addr=("client", 9))
+        near.sendto(b"x", ("hub", 9))
+        await asyncio.sleep(1)
+        assert (box.received, second.received) == ([], [(b"x", ("client", 9))])
+        again.close()
+        near.close()
+
+    simulation = Simulation(1)
+    simulation.run(scenario(simulation))

@@ -153,6 +153,8 @@ class Network:
     def _stop_listening(self, host: str) -> None:
         for listener in [one for one in self._listeners.values() if one.at[0] == host]:
             listener.close()
+        for at in [at for at in self._datagrams if at[0] == host]:
+            del self._datagrams[at]
 
     def listen(
         self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None
@@ -235,7 +237,8 @@ class Network:
 
     def close_datagram(self, transport: DatagramTransport) -> None:
         """Free a datagram endpoint's port."""
-        self._datagrams.pop(transport.local, None)
+        if self._datagrams.get(transport.local) is transport:
+            del self._datagrams[transport.local]
 
     def send_datagram(self, source: Endpoint, target: Endpoint, data: bytes) -> None:
         """Put a datagram on its way, if the link does not lose it."""
