@@ -25,6 +25,8 @@ HOPS = 3
 COPIES = 3
 # So many messages a second where it does not matter how many.
 RATE = 100.0
+# And here: far enough from each other that each leaves in a datagram of its own.
+LOSSY_RATE = 200.0
 
 
 async def datagrams_are_lost(layout: RoomsLayout, share: float, n: int) -> None:
@@ -35,9 +37,9 @@ async def datagrams_are_lost(layout: RoomsLayout, share: float, n: int) -> None:
         clients = [await stack.enter_async_context(layout.client(f"l{at}", at)) for at in (0, 1)]
         hearers = [await stack.enter_async_context(layout.client(f"h{at}", at)) for at in (0, 1)]
         others = [f"room:{number}" for number in range(100, 108)]
-        normal = Traffic(clients, hearers[:1], rate=RATE, steady=True)
+        normal = Traffic(clients, hearers[:1], rate=LOSSY_RATE, steady=True)
         reliable = Traffic(
-            clients, hearers[1:], rate=RATE, steady=True, reliable=True, rooms=others
+            clients, hearers[1:], rate=LOSSY_RATE, steady=True, reliable=True, rooms=others
         )
         async with going_on(normal), going_on(reliable):
             layout.segment.lose(share)

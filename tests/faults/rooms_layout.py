@@ -48,11 +48,13 @@ backoff_max_s = 0.5
 [rooms]
 beat_s = {BEAT_S}
 join_timeout_s = {JOIN_S}
+{{rooms}}
 [events]
 enabled = false
 """
 OPTIONS = ClientOptions(backoff_first_s=0.05, backoff_max_s=0.3, request_timeout_s=20.0)
 EVERYWHERE = "0.0.0.0"
+NOTHING: Mapping[str, str] = {}
 
 
 class RoleNode(ClusterNode):
@@ -111,7 +113,13 @@ Registry = type[OutsideRedis] | type[OutsideZooKeeper]
 class RoomsLayout:
     """Nodes by name; their registry and store, and their clients, are on a machine `outside`."""
 
-    def __init__(self, folder: Path, registry: Registry, roles: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        registry: Registry,
+        roles: Mapping[str, str],
+        rooms: Mapping[str, str] = NOTHING,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._closing = ExitStack()
@@ -129,38 +137,33 @@ class RoomsLayout:
             self.app = App(folder, "chat")
             self._secret = folder / "secret"
             self._secret.write_text("a secret that only these machines know\n")
-            self.start(roles)
+            self.start(roles, rooms)
             failed.pop_all()
 
-    def start(self, roles: Mapping[str, str], config: str = "") -> None:
-        """Start nodes of these roles, together."""
+    def start(self, roles: Mapping[str, str], rooms: Mapping[str, str] = NOTHING) -> None:
+        """Start nodes of these roles, together; some have more to say about rooms."""
         machines = {name: self.segment.machine() for name in roles}
 
         def begin(name: str) -> None:
-            node = RoleNode(
-                machines[name],
-                self._folder / name,
-                self.config(name, machines[name]) + config,
-                roles[name],
-            )
+            config = self._config(name, machines[name], rooms.get(name, ""))
+            node = RoleNode(machines[name], self._folder / name, config, roles[name])
             self.nodes[name] = node
             self._closing.callback(node.kill)
 
         with ThreadPoolExecutor(len(roles)) as pool:
             list(pool.map(begin, roles))
 
-    def config(self, name: str, machine: Machine) -> str:
+    def _config(self, name: str, machine: Machine, rooms: str) -> str:
         """The options of a node."""
-        return (
-            CONFIG.format(
-                registry=self.registry.url,
-                store=self.store.url,
-                name=name,
-                host=machine.address,
-                secret=self._secret,
-            )
-            + self.app.config()
+        config = CONFIG.format(
+            registry=self.registry.url,
+            store=self.store.url,
+            name=name,
+            host=machine.address,
+            secret=self._secret,
+            rooms=rooms,
         )
+        return config + self.app.config()
 
     def stop(self) -> None:
         """Drain all that run, and see that they end well."""
