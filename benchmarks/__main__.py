@@ -27,6 +27,9 @@ from benchmarks.memory import Memory
 from benchmarks.queues import QueueSpeed
 from benchmarks.rejoin import Rejoin
 from benchmarks.report import compose, put_in
+from benchmarks.roomgrowth import RoomGrowth
+from benchmarks.rooms import RoomSpeed
+from benchmarks.roomsize import RoomSize
 from benchmarks.routing import RouteLookUp
 from benchmarks.server import CHAPPE, Recipe, ServerError, recipes
 from benchmarks.startup import StartUp
@@ -47,6 +50,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     Depth(),
     EventCost(),
     TableSpeed(),
+    RoomSpeed(),
+    RoomSize(),
+    RoomGrowth(),
 )
 
 

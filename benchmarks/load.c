@@ -4,12 +4,13 @@
 //   load PROTOCOL PORTS latency CONNECTIONS PAYLOAD PER_S WARM_S SECONDS PID[,PID...]
 //   load PROTOCOL PORTS idle CONNECTIONS UNDER_WAY PID[,PID...]
 //
-// PORTS is one port, or two: where those who receive connect, and where those who send do.
+// PORTS is one port, or two: where those who receive connect, and where those who send do; those who
+// receive take turns where the first is several, as 7001+7002.
 // fan: one publisher, CONNECTIONS subscribers of one topic. pairs: CONNECTIONS senders, each with a
 // receiver of its own. Both are closed loops: at most WINDOW messages are under way per publisher,
 // so nothing is dropped and a server is measured at the rate it sustains; where the protocol asks
 // for an acknowledgement of each message, it is these that make room. latency: one publisher at a
-// fixed rate. idle: open the connections, UNDER_WAY at a time, say so, answer heartbeats
+// fixed rate, whatever has arrived by then. idle: open the connections, UNDER_WAY at a time, say so, answer heartbeats
 // until standard input ends, and check that all of them are still there.
 // Prints one line of JSON. The CPU time is that of the given server processes.
 #define _GNU_SOURCE
@@ -30,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 512, BUFFER_BYTES = 1 << 19, STALL_S = 20, SOURCES = 8 };
+enum { EVENTS = 512, BUFFER_BYTES = 1 << 19, STALL_S = 20, QUIET_S = 2, SOURCES = 8, PORTS_MAX = 16 };
 
 // Before the time in a payload; not to be found in any frame by chance.
 #define STAMP "sent="
@@ -49,7 +50,7 @@ typedef struct {
 } Connection;
 
 static const Protocol *protocol;
-static int receiving_port, sending_port, poller, ready;
+static int receiving_ports[PORTS_MAX], port_count, sending_port, poller, ready;
 static int64_t delivered;
 static uint32_t *latencies;  // microseconds; NULL when they are not asked for
 static size_t latency_count, latency_max;
@@ -101,6 +102,7 @@ static void dial(Connection *c, Role role, int number) {
   struct sockaddr_in from = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK + number % SOURCES)};
   if (bind(c->fd, (void *)&from, sizeof from)) fail("bind");
+  int receiving_port = receiving_ports[number % port_count];
   struct sockaddr_in to = {.sin_family = AF_INET,
                            .sin_port = htons(sends(role) ? sending_port : receiving_port),
                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -246,17 +248,27 @@ static void send_within(Connection *c, int64_t seen, int window) {
 }
 
 typedef struct {
-  double begun, cpu;
+  double begun, cpu, own_cpu;
   int64_t delivered;
 } Mark;
 
-static Mark mark(const char *pids) { return (Mark){now(), cpu_of(pids), delivered}; }
+static double own_cpu(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static Mark mark(const char *pids) {
+  return (Mark){now(), cpu_of(pids), own_cpu(), delivered};
+}
 
 static void report(Mark from, const char *pids) {
   double seconds = now() - from.begun, cpu = cpu_of(pids) - from.cpu;
   int64_t count = delivered - from.delivered;
   printf("{\"deliveries\":%lld,\"deliveries_per_s\":%.1f,\"cpu_us_per_delivery\":%.4f", (long long)count,
          count / seconds, cpu / count * 1e6);
+  // How busy the load itself was: near 1, it and not the server is what is measured.
+  printf(",\"load_cores\":%.3f", (own_cpu() - from.own_cpu) / seconds);
 }
 
 static char *make_payload(size_t bytes) {
@@ -308,6 +320,37 @@ static void report_latencies(Mark from, const char *pids, int64_t expected) {
          latencies[latency_count - 1]);
 }
 
+static void send_stamped(Connection *c, char *payload, int bytes) {
+  char stamp[32];
+  memcpy(payload, stamp, snprintf(stamp, sizeof stamp, STAMP "%.7f,", now()));
+  prepare(c, payload, bytes, 1);
+  c->sent++, c->owed = c->chunk_bytes;
+  write_owed(c);
+}
+
+static int start_timer(int per_s) {
+  int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+  struct itimerspec period = {{0, 1000000000 / per_s}, {0, 1000000000 / per_s}};
+  timerfd_settime(timer, 0, &period, NULL);
+  struct epoll_event event = {.events = EPOLLIN};
+  epoll_ctl(poller, EPOLL_CTL_ADD, timer, &event);
+  return timer;
+}
+
+// Sends `messages` at the timer's rate, those too that it was late for, and reads until all have
+// arrived or nothing more does.
+static void send_timed(Connection *out, int timer, char *payload, int bytes, int messages, int64_t all) {
+  int64_t last = delivered, end = delivered + all, stop = out->sent + messages;
+  uint64_t ticks, due = 0;
+  for (double moved = now(); delivered < end;) {
+    if (take_events(20) && read(timer, &ticks, sizeof ticks) > 0) due += ticks;
+    if (out->owed) write_owed(out);
+    for (; due && !out->owed && out->sent < stop; due--) send_stamped(out, payload, bytes);
+    if (delivered != last || out->sent < stop) last = delivered, moved = now();
+    if (now() - moved > QUIET_S) return;
+  }
+}
+
 static void run_latency(char **arg) {
   int count = atoi(arg[0]), bytes = atoi(arg[1]), per_s = atoi(arg[2]);
   int warm = (int)(atof(arg[3]) * per_s), messages = (int)(atof(arg[4]) * per_s);
@@ -317,26 +360,11 @@ static void run_latency(char **arg) {
   char *payload = make_payload(bytes);
   latency_max = (size_t)count * messages;
   uint32_t *kept = calloc(latency_max, sizeof *kept);
-  int timer = timerfd_create(CLOCK_MONOTONIC, 0);
-  struct itimerspec period = {{0, 1000000000 / per_s}, {0, 1000000000 / per_s}};
-  timerfd_settime(timer, 0, &period, NULL);
-  struct epoll_event event = {.events = EPOLLIN};
-  epoll_ctl(poller, EPOLL_CTL_ADD, timer, &event);
-  Mark from = {0};
-  double quiet_at = 0;
-  while (delivered < (int64_t)count * (warm + messages) && (!quiet_at || now() < quiet_at)) {
-    if (!take_events(20)) continue;
-    uint64_t ticks;
-    if (read(timer, &ticks, sizeof ticks) < 0 || out->sent == warm + messages) continue;
-    if (out->sent == warm && delivered == (int64_t)count * warm) latencies = kept, from = mark(arg[5]);
-    if (out->sent == warm && !latencies) continue;
-    char stamp[32];
-    memcpy(payload, stamp, snprintf(stamp, sizeof stamp, STAMP "%.7f,", now()));
-    prepare(out, payload, bytes, 1);
-    out->sent++, out->owed = out->chunk_bytes;
-    write_owed(out);
-    if (out->sent == warm + messages) quiet_at = now() + STALL_S;
-  }
+  int timer = start_timer(per_s);
+  send_timed(out, timer, payload, bytes, warm, (int64_t)count * warm);
+  latencies = kept;
+  Mark from = mark(arg[5]);
+  send_timed(out, timer, payload, bytes, messages, (int64_t)count * messages);
   report_latencies(from, arg[5], (int64_t)count * messages);
 }
 
@@ -355,14 +383,19 @@ static void run_idle(char **arg) {
   }
 }
 
+static void read_ports(char *text) {
+  char *at = text;
+  do receiving_ports[port_count++] = (int)strtol(at, &at, 10);
+  while (*at++ == '+' && port_count < PORTS_MAX);
+  sending_port = at[-1] == ',' ? atoi(at) : receiving_ports[0];
+}
+
 int main(int argc, char **argv) {
   if (argc < 7 || !(protocol = find_protocol(argv[1]))) {
     fprintf(stderr, "usage: load PROTOCOL PORTS WORK ...; load.c tells how\n");
     return 2;
   }
-  char *second = strchr(argv[2], ',');
-  receiving_port = atoi(argv[2]);
-  sending_port = second ? atoi(second + 1) : receiving_port;
+  read_ports(argv[2]);
   poller = epoll_create1(0);
   const char *work = argv[3];
   if (!strcmp(work, "idle"))

@@ -2,7 +2,7 @@
 //
 // Every server does the same work. Fan-out: subscribers of one topic named t. Pairs: a sender and a
 // receiver for each number; where a server has no addresses of its own kind for a single receiver,
-// a topic with one subscriber stands for it.
+// a topic with one subscriber stands for it. Rooms: the same as fan-out, to members of room 1.
 #define _GNU_SOURCE
 #include "protocols.h"
 
@@ -169,7 +169,7 @@ static size_t websocket_frame(char *out, const char *body, size_t bytes) {
   return n + bytes;
 }
 
-static size_t json_greet(char *out, Role role, int number, int *answers) {
+static size_t json_enter(char *out, Role role, int number, int *answers, const char *enter) {
   char op[128];
   int size = sprintf(op, "{\"op\":\"hello\",\"id\":1,\"as\":\"user:%c%06d\"}",
                      listens(role) ? 'r' : 's', number);
@@ -177,12 +177,20 @@ static size_t json_greet(char *out, Role role, int number, int *answers) {
   *answers = 1;
   if (role != SUBSCRIBER) return n;
   *answers = 2;
-  size = sprintf(op, "{\"op\":\"subscribe\",\"id\":2,\"to\":\"topic:t\"}");
-  return n + websocket_frame(out + n, op, size);
+  return n + websocket_frame(out + n, enter, strlen(enter));
 }
 
-static size_t json_op(char *out, Role role, int number, const char *payload, const char *id) {
-  char op[PAYLOAD_BYTES_MAX + OVERHEAD_BYTES_MAX], to[24] = "topic:t";
+static size_t json_greet(char *out, Role role, int number, int *answers) {
+  return json_enter(out, role, number, answers, "{\"op\":\"subscribe\",\"id\":2,\"to\":\"topic:t\"}");
+}
+
+static size_t json_room_greet(char *out, Role role, int number, int *answers) {
+  return json_enter(out, role, number, answers, "{\"op\":\"join\",\"id\":2,\"to\":\"room:1\"}");
+}
+
+static size_t json_op(char *out, Role role, int number, const char *payload, const char *id, const char *many) {
+  char op[PAYLOAD_BYTES_MAX + OVERHEAD_BYTES_MAX], to[24];
+  strcpy(to, many);
   if (role == SENDER) snprintf(to, sizeof to, "user:r%06d", number);
   int size = sprintf(op, "{\"op\":\"%s\",%s\"to\":\"%s\",\"data\":\"%s\"}",
                      role == SENDER ? "send" : "publish", id, to, payload);
@@ -191,12 +199,17 @@ static size_t json_op(char *out, Role role, int number, const char *payload, con
 
 static size_t json_message(char *out, Role role, int number, const char *payload, size_t bytes) {
   (void)bytes;
-  return json_op(out, role, number, payload, "");
+  return json_op(out, role, number, payload, "", "topic:t");
 }
 
 static size_t json_request(char *out, Role role, int number, const char *payload, size_t bytes) {
   (void)bytes;
-  return json_op(out, role, number, payload, "\"id\":3,");
+  return json_op(out, role, number, payload, "\"id\":3,", "topic:t");
+}
+
+static size_t json_room_message(char *out, Role role, int number, const char *payload, size_t bytes) {
+  (void)bytes;
+  return json_op(out, role, number, payload, "", "room:1");
 }
 
 static size_t websocket_cut(const unsigned char *in, size_t bytes, Kind *kind, int *count) {
@@ -218,19 +231,28 @@ static size_t websocket_cut(const unsigned char *in, size_t bytes, Kind *kind, i
 
 // Chappe packed on TCP.
 
-static size_t packed_greet(char *out, Role role, int number, int *answers) {
+static size_t packed_enter(char *out, Role role, int number, int *answers, int code, const char *to) {
   char array[64] = {(char)0x93, 1, 1}, address[24];
   snprintf(address, sizeof address, "user:%c%06d", listens(role) ? 'r' : 's', number);
   size_t n = packed_frame(out, array, 3 + packed_text(array + 3, address));
   *answers = 1;
   if (role != SUBSCRIBER) return n;
   *answers = 2;
-  array[1] = 6, array[2] = 2;
-  return n + packed_frame(out + n, array, 3 + packed_text(array + 3, "topic:t"));
+  array[1] = (char)code, array[2] = 2;
+  return n + packed_frame(out + n, array, 3 + packed_text(array + 3, to));
 }
 
-static size_t packed_message(char *out, Role role, int number, const char *payload, size_t bytes) {
-  char array[PAYLOAD_BYTES_MAX + OVERHEAD_BYTES_MAX] = {(char)0x95, role == SENDER ? 4 : 5, (char)0xc0}, to[24] = "topic:t";
+static size_t packed_greet(char *out, Role role, int number, int *answers) {
+  return packed_enter(out, role, number, answers, 6, "topic:t");
+}
+
+static size_t packed_room_greet(char *out, Role role, int number, int *answers) {
+  return packed_enter(out, role, number, answers, 9, "room:1");
+}
+
+static size_t packed_op(char *out, Role role, int number, const char *payload, size_t bytes, const char *many) {
+  char array[PAYLOAD_BYTES_MAX + OVERHEAD_BYTES_MAX] = {(char)0x95, role == SENDER ? 4 : 5, (char)0xc0}, to[24];
+  strcpy(to, many);
   if (role == SENDER) snprintf(to, sizeof to, "user:r%06d", number);
   size_t n = 3 + packed_text(array + 3, to);
   n += packed_bytes(array + n, payload, bytes);
@@ -238,7 +260,15 @@ static size_t packed_message(char *out, Role role, int number, const char *paylo
   return packed_frame(out, array, n);
 }
 
-// The same with an id: behind the frame's head, the array's and the op's code.
+static size_t packed_message(char *out, Role role, int number, const char *payload, size_t bytes) {
+  return packed_op(out, role, number, payload, bytes, "topic:t");
+}
+
+static size_t packed_room_message(char *out, Role role, int number, const char *payload, size_t bytes) {
+  return packed_op(out, role, number, payload, bytes, "room:1");
+}
+
+// A message with an id: behind the frame's head, the array's and the op's code.
 static size_t packed_request(char *out, Role role, int number, const char *payload, size_t bytes) {
   size_t n = packed_message(out, role, number, payload, bytes);
   out[7] = 3;
@@ -284,6 +314,10 @@ static const Protocol PROTOCOLS[] = {
      "\x8a\x80\x37\xfa\x21\x3d", 6, 1},
     {"packed-acknowledged", NULL, packed_greet, packed_request, packed_join, packed_cut,
      PACKED_PONG, PACKED_PONG_BYTES, 1},
+    {"json-room", UPGRADE, json_room_greet, json_room_message, NULL, websocket_cut,
+     "\x8a\x80\x37\xfa\x21\x3d", 6},
+    {"packed-room", NULL, packed_room_greet, packed_room_message, packed_join, packed_cut, PACKED_PONG,
+     PACKED_PONG_BYTES},
 };
 
 const Protocol *find_protocol(const char *name) {

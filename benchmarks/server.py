@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 CHAPPE = f"{Path(sys.executable).parent / 'chappe'} serve --dev"
@@ -40,17 +41,21 @@ class Server:
     folder: Path
     ready_s: float
     ports: dict[str, str] = field(default_factory=dict)
+    # What Chappe says when it is ready.
+    addresses: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Some descriptors, such as the kernel's for polling, appear with the first connection.
-        # So many that each process which shares the port gets one.
-        port = int(next(iter(self.ports.values())))
+        self.greet(int(next(iter(self.ports.values()))))
+        self.rest()
+
+    def greet(self, *ports: int) -> None:
+        """Have the descriptors, such as the kernel's for polling, that appear with the first
+        connection: so many connections that each process which shares a port gets one."""
         with ExitStack() as stack:
-            for _ in range(_FIRST_CONNECTIONS):
+            for port in ports * _FIRST_CONNECTIONS:
                 stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             time.sleep(0.1)
         time.sleep(0.1)
-        self.rest()
 
     def rest(self) -> None:
         """Take the descriptors it holds now for those it holds at rest."""
@@ -62,7 +67,7 @@ class Server:
 
     def resident_bytes(self) -> int:
         """The memory all its processes hold together, shared pages counted once."""
-        return sum(_proportional_bytes(pid) for pid in self.pids())
+        return sum(map(proportional_bytes, self.pids()))
 
     def settle(self) -> None:
         """Wait until it has let go of every connection of the load before."""
@@ -190,14 +195,14 @@ def start_chappe(command: str, data: Path | None = None, *, events: bool = False
         ("packed", "packed-single", "packed-acknowledged", "packed-volatile"), packed_port
     )
     found["http"] = http_port
-    return Server("chappe", process, folder, taken, found)
+    return Server("chappe", process, folder, taken, found, ready)
 
 
-def _read_ready(process: subprocess.Popen[str]) -> dict[str, str] | None:
+def _read_ready(process: subprocess.Popen[str]) -> dict[str, Any] | None:
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("ready "):
-            addresses: dict[str, str] = json.loads(line.removeprefix("ready "))
+            addresses: dict[str, Any] = json.loads(line.removeprefix("ready "))
             return addresses
     return None
 
@@ -248,6 +253,14 @@ def start_redis() -> Server:
     return start_peer("redis", command, _start_redis)
 
 
+def start_replica(of: Server) -> Server:
+    """Start a Redis that follows another; what is published there is published here, too."""
+    command = which("redis-server")
+    assert command is not None, "there is one that this one follows"
+    follow = ["--replicaof", "127.0.0.1", of.ports["redis"]]
+    return start_peer("redis", command, lambda *given: [*_start_redis(*given), *follow])
+
+
 def _start_nats(command: str, port: int, folder: Path) -> list[str]:
     return [command, "-a", "127.0.0.1", "-p", str(port)]
 
@@ -258,7 +271,7 @@ def _start_redis(command: str, port: int, folder: Path) -> list[str]:
     return [
         *(command, "--port", str(port), "--bind", "127.0.0.1", "--protected-mode", "no"),
         *("--save", "", "--maxclients", "18000", "--tcp-backlog", "1024"),
-        *("--client-output-buffer-limit", "pubsub 0 0 0"),
+        *("--client-output-buffer-limit", "pubsub 0 0 0", "--repl-diskless-sync-delay", "0"),
     ]
 
 
@@ -271,7 +284,8 @@ def _start_mosquitto(command: str, port: int, folder: Path) -> list[str]:
     return [command, "-c", str(config)]
 
 
-def _proportional_bytes(pid: int) -> int:
+def proportional_bytes(pid: int) -> int:
+    """The memory of a process, its share of what it shares."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
     assert found is not None, "the kernel's smaps_rollup has no Pss"
