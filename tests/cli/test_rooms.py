@@ -129,8 +129,11 @@ def test_whoever_dies_is_replaced_and_the_others_go_on(tmp_path: Path) -> None: 
     with laid_out(tmp_path, "--replicas", "2", "--gateways", "2") as layout, ExitStack() as stack:
         clients = members(layout, stack, "room:7")
         chat(clients, "room:7", "before")
-        # A signal to one that has no clients is not for it alone to decide on.
+        # Who signals the whole group means the one who minds it: gateways have to drain first.
         os.kill(layout.child("broker-0-1"), signal.SIGTERM)
+        for number in range(20):
+            chat(clients, "room:7", f"{number} after a signal")
+        assert "drain.begin" not in layout.log.read_text()
         for name in ("broker-0-1", "proxy-1", "router-1"):
             pid = layout.child(name)
             os.kill(pid, signal.SIGKILL)
