@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -119,6 +120,14 @@ class Machine:
     def close(self) -> None:
         """Let go of it."""
         os.close(self._namespace)
+
+
+def datagrams_overrun(machine: Machine) -> int:
+    """How many came faster than processes took them, so that the kernel let them go."""
+    with machine.inside():
+        lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
+    names, values = (line.split() for line in lines if line.startswith("Udp:"))
+    return int(values[names.index("RcvbufErrors")])
 
 
 class Segment:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 from chappe.client import Client
 from chappe.errors import ConnectionClosed, RequestError
 
+from .trio import PATIENCE_S
+
 ROOMS = tuple(f"room:{number}" for number in range(8))
 # What is on its way when a publisher stops has arrived by then, or never does.
 SETTLE_S = 0.5
@@ -95,10 +97,9 @@ class Traffic:
     async def published(self, n: int) -> None:
         """Wait until so many more were taken."""
         until = len(self.sent) + n
-        while len(self.sent) < until:
-            assert self._writer is not None
-            assert not self._writer.done(), self._writer.exception()
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(PATIENCE_S + 4 * n / self._rate):
+            while len(self.sent) < until:
+                await asyncio.sleep(0.02)
 
     async def publish(self, room: str, number: int) -> None:
         """Publish one more, which is not counted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -15,7 +16,7 @@ from tests.processes import END_S
 from tests.servers import RedisServer, ZooKeeperServer
 
 from .figures import FULL
-from .namespaces import Machine, Segment
+from .namespaces import Machine, Segment, datagrams_overrun
 from .process import COMMAND, Api
 from .tokens import App
 from .trio import ClusterNode, First, story, until
@@ -181,7 +182,8 @@ class RoomsLayout:
         """Somebody at a gateway; one that knows others goes there when this one is gone."""
         gateways = self.those("gateway")
         urls = [gateways[each].url for each in (at, *others)]
-        token = self.app.forge(sub=f"user:{name}", publish=["room:*"], subscribe=["room:*"])
+        scopes = {"publish": ["room:*"], "subscribe": ["room:*"]}
+        token = self.app.forge(sub=f"user:{name}", exp=int(time.time() + LIMIT_S), **scopes)
         return connect(urls, token=token, options=OPTIONS, rng=First())
 
     def status(self, at: int = 0) -> dict[str, Any]:
@@ -216,28 +218,24 @@ class RoomsLayout:
 
     def overrun(self) -> int:
         """Datagrams that came faster than processes took them: the kernels let them go."""
-        count = 0
-        for machine in self.segment.machines:
-            with machine.inside():
-                lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
-            names, values = (line.split() for line in lines if line.startswith("Udp:"))
-            count += int(values[names.index("RcvbufErrors")])
-        return count
+        return sum(map(datagrams_overrun, self.segment.machines))
+
+    def partitions(self) -> int:
+        """How many there are, as a proxy knows."""
+        return int(self.those("proxy")[0].metric("rooms_partition_num"))
 
     async def whole(self) -> None:
-        """Wait until every node serves, and every proxy can serve every partition."""
+        """Wait until every proxy can serve every partition."""
 
         def served() -> bool:
-            numbers = {
-                proxy.metric("rooms_served", role="proxy", partition="")
-                for proxy in self.those("proxy")
-            }
-            return len(numbers) == 1 and 0.0 not in numbers
+            proxies = self.those("proxy")
+            numbers = {each.metric("rooms_served", role="proxy", partition="") for each in proxies}
+            return numbers == {self.partitions()}
 
         await until(served, "every partition is served")
 
 
-def told(layout: RoomsLayout, tale: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+def told(layout: Any, tale: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
     """Tell a story with the clients on the machine outside."""
     with layout.outside.inside():
         story(tale, layout, *args, limit_s=LIMIT_S)

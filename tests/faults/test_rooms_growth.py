@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from . import room_stories
 from .figures import FULL
+from .namespaces import Segment
 from .rooms_layout import OutsideZooKeeper, RoomsLayout, told
+from .rooms_up import RoomsUp
 
 pytestmark = pytest.mark.timeout(1200 if FULL else 200)
 
@@ -29,6 +33,19 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoomsLayout]:
 
 def test_doubling_partitions_twice_loses_nothing(layout: RoomsLayout) -> None:  # R9
     told(layout, room_stories.partitions_are_doubled, 2000.0 if FULL else 300.0, 4)
+
+
+@pytest.mark.skipif(not FULL, reason="tests/cli doubles such a layout with few messages")
+def test_doubling_a_layout_of_one_command_loses_nothing(tmp_path: Path) -> None:  # R9
+    flags = ("--replicas", "2", "--proxies", "2", "--routers", "2", "--gateways", "2")
+    with closing(Segment()) as segment:
+        layout = RoomsUp(segment.machine(), tmp_path, *flags)
+        try:
+            doubled = room_stories.partitions_are_doubled
+            told(layout, doubled, 2000.0, 4, "`chappe rooms up`")
+            layout.stop()
+        finally:
+            layout.kill()
 
 
 def test_messages_go_on_while_zookeeper_restarts(layout: RoomsLayout) -> None:  # R4
