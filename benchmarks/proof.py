@@ -29,6 +29,8 @@ PROOFS = {
     "SDK fleets from seeds": "tests/simulation/test_client.py",
     "clusters from seeds": "tests/simulation/test_cluster.py",
     "faults planted in clusters are noticed": "tests/simulation/test_cluster_invariants.py",
+    "rooms from seeds": "tests/simulation/test_rooms.py",
+    "faults planted in rooms are noticed": "tests/simulation/test_rooms_invariants.py",
     "queues on a crashing disk from seeds": "tests/simulation/test_queue.py",
     "faults planted in queues are noticed": "tests/simulation/test_queue_invariants.py",
     "journals on a crashing disk from seeds": "tests/simulation/test_journal.py",
