@@ -74,74 +74,77 @@ def status_view(found: dict[str, Any]) -> RenderableType:
     )
     if found["independent_routers"]:
         head.append(f"  routers: {found['router_partitions']} partitions")
-    own = _table("This node", "role", "id", "partition", "state", "load")
+    own = _table("This node", "role", "id", "state", "load")
     for role in found["roles"]:
         load = ", ".join(f"{name} {count:,}" for name, count in role.get("load", {}).items())
-        own.add_row(
-            role["role"], str(role["id"]), _maybe(role.get("partition")), _state(role), Text(load)
-        )
-    others = _table(
-        "All",
-        "role",
-        "partition",
-        "id",
-        "node",
-        "at",
-        "state",
-        "answers",
-        "success",
-        "ms",
-        "weight",
-    )
+        own.add_row(_role(role), str(role["id"]), _state(role), Text(load))
+    others = _table("All", "role", "id", "node", "state", "answers", "ms", "weight")
     for replica in (*found["proxies"], *found["brokers"], *found["routers"]):
         others.add_row(*_replica(replica))
     return Group(head, own, others)
 
 
 def _replica(replica: dict[str, Any]) -> list[RenderableType]:
-    alive = {None: Text("-"), True: Text("yes", "green"), False: Text("no", "bold red")}
     return [
-        replica["role"],
-        _maybe(replica.get("partition")),
+        _role(replica),
         str(replica["id"]),
-        Text(_plain(replica["node"])),
-        Text(_plain(f"{replica['host']}:{replica['port']}")),
+        _two(replica["node"], f"{replica['host']}:{replica['port']}"),
         _state(replica),
-        alive[replica.get("alive")],
-        _maybe(replica.get("success"), ".3f"),
+        _answers(replica),
         _maybe(replica.get("round_trip_ms"), ".2f"),
         _maybe(replica.get("weight"), "g"),
     ]
 
 
+def _answers(replica: dict[str, Any]) -> Text:
+    """Whether it answers whoever was asked for this, and how many questions of a hundred."""
+    alive = replica.get("alive")
+    if alive is None:
+        return Text("not asked", "dim")
+    share = f" {replica['success']:.0%}" if replica.get("success") is not None else ""
+    return Text(f"yes{share}", "green") if alive else Text(f"no{share}", "bold red")
+
+
+def _role(of: dict[str, Any]) -> str:
+    partition = of.get("partition")
+    return str(of["role"]) if partition is None else f"{of['role']} of {partition}"
+
+
 def links_view(found: dict[str, Any]) -> RenderableType:
     """The links of rooms, as each node's probes found them."""
-    title = f"Links, of whose probes at least {found['sla']:.2%} are to arrive"
-    table = _table(
-        title, "seen by", "from", "to", "arrived", "failed", "share", "p50 ms", "p99 ms", "alarms"
-    )
-    for node in found["nodes"]:
-        name = Text(_plain(node["node"]))
-        if not node["ok"]:
-            table.add_row(name, Text("did not answer", "red"), *[""] * 7)
-        for link in node["links"]:
-            table.add_row(
-                name,
-                Text(_end(link["tail"])),
-                Text(_end(link["head"])),
-                f"{link['arrived']:,}",
-                Text(f"{link['failed']:,}", "bold red" if link["failed"] else ""),
-                Text(f"{link['share']:.4f}", "" if link["ok"] else "bold red"),
-                _maybe(link["p50_ms"], ".2f"),
-                _maybe(link["p99_ms"], ".2f"),
-                Text(", ".join(link["alarms"]), "bold red"),
-            )
+    head = Text(f"Links, of whose probes at least {found['sla']:.2%} are to arrive")
+    return Group(head, *(_links_of(node) for node in found["nodes"]))
+
+
+def _links_of(node: dict[str, Any]) -> RenderableType:
+    title = f"Seen by {_plain(node['node'])}"
+    if not node["ok"]:
+        return Text(f"{title}: it did not answer", "red")
+    table = _table(title, "from", "to", "lost", "arrived", "p50 ms", "p99 ms")
+    for link in node["links"]:
+        tail, to = link["tail"], link["head"]
+        table.add_row(
+            _two(_role(tail), tail["node"]),
+            _two(_role(to), to["node"]),
+            f"{link['failed']:,} of {link['arrived'] + link['failed']:,}",
+            _share(link),
+            _maybe(link["p50_ms"], ".2f"),
+            _maybe(link["p99_ms"], ".2f"),
+        )
     return table
 
 
-def _end(end: dict[str, Any]) -> str:
-    partition = f" of {end['partition']}" if end.get("partition") is not None else ""
-    return _plain(f"{end['role']}{partition} {end['node']}")
+def _share(link: dict[str, Any]) -> Text:
+    """What share arrived, and which alarms there are about it."""
+    share = Text(f"{link['share']:.2%}", "" if link["ok"] else "bold red")
+    for alarm in link["alarms"]:
+        share.append(f"\nalarm: {alarm}", "bold red")
+    return share
+
+
+def _two(first: object, second: object) -> Text:
+    """Two lines, so that both fit into a narrow terminal."""
+    return Text.assemble(_plain(first), "\n", (_plain(second), "dim"))
 
 
 def _state(of: dict[str, Any]) -> Text:
@@ -158,4 +161,8 @@ def _plain(value: object) -> str:
 
 
 def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    for column in columns:
+        # Half a name is none.
+        table.add_column(column, overflow="fold")
+    return table
