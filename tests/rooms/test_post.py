@@ -149,6 +149,44 @@ def test_ops_of_any_size_arrive_in_order_and_no_datagram_is_too_large(sizes, dat
     assert all(len(data) <= datagram_bytes for _, _, data in net.overheard)
 
 
+def reliable(number: int) -> Deliver:
+    return Deliver("shop", op(number).message, True, 1, 2)
+
+
+def test_copies_of_a_reliable_message_are_not_lost_with_one_datagram(net):  # R13
+    proven(net)
+    for turn in range(3):
+        for number in (7, 8):
+            net.posts[A].send_all([B], reliable(number))
+        net.posts[A].send(B, op(10 + turn))
+    sent = net.flush(A)
+    assert kinds(sent) == [Kind.PARCEL] * 3
+    # Each datagram has one of each, beside what else there is.
+    for wire in sent:
+        net.got[B].clear()
+        net.carry([wire])
+        assert len(net.numbers(B)) == 3
+        assert {7, 8} < set(net.numbers(B))
+    # Others, and copies in another tick, are gathered as ever.
+    for number in (7, 8, 9):
+        net.posts[A].send(B, reliable(number))
+        net.posts[A].send(B, op(20))
+        net.posts[A].send(B, op(20))
+    assert kinds(net.flush(A)) == [Kind.PARCEL]
+
+
+def test_copies_that_wait_for_a_ticket_are_no_more_than_they_are(net):
+    net.start(A)
+    for _ in range(3):
+        net.posts[A].send(B, reliable(7))
+    net.flush(A)
+    net.start(B)
+    net.now += 0.1
+    net.settle()
+    assert net.numbers(B) == [7, 7, 7]
+    assert not net.posts[A].dropped["unproven"]
+
+
 def test_the_same_for_many_is_encoded_once(net, monkeypatch):
     encoded = []
     encode = post.encode_room_op

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from chappe.wire import parcel
 from chappe.wire.datagram import OVERHEAD_BYTES, BadDatagram, Kind
-from chappe.wire.parcel import PART_BYTES_MIN, PARTIAL_BYTES, PARTIALS_MAX, Packer, Pieces
-from chappe.wire.rooms import OPS_MAX
+from chappe.wire.parcel import APART, PART_BYTES_MIN, PARTIAL_BYTES, PARTIALS_MAX, Packer, Pieces
+from chappe.wire.rooms import OPS_MAX, join_room_ops
 
 SIZE = 512
 BODY = SIZE - OVERHEAD_BYTES
@@ -70,6 +70,12 @@ def test_no_two_parcels_would_fit_into_one(sizes):
 
 
 @pytest.mark.parametrize(("size", "kind"), [(BODY - 3, Kind.PARCEL), (BODY - 2, Kind.PIECE)])
+def test_what_is_to_be_apart_is_in_another_datagram():
+    ops = [APART, b"a", b"b", APART, b"c", APART, APART, b"d", APART]
+    packed = [body for _, body in Packer(1400).pack(ops)]
+    assert packed == [join_room_ops(part) for part in ([b"a", b"b"], [b"c"], [b"d"])]
+
+
 def test_an_op_is_split_only_if_it_does_not_fit(size, kind):
     packer = Packer(SIZE)
     assert next(one for one, _ in packer.pack([b"\xc0" * size])) is kind

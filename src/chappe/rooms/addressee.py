@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from chappe.rooms.role import Endpoint
 from chappe.wire.datagram import HOST_BYTES_MAX, NONCE_BYTES, Seal
+from chappe.wire.parcel import APART
 
 # How long a HELLO may be without an answer: twice as long each time.
 HELLO_S, HELLO_S_MAX = 0.02, 1.0
@@ -28,6 +29,7 @@ class Addressee:
     """Somebody who is sent datagrams."""
 
     __slots__ = (
+        "copies",
         "counter",
         "endpoint",
         "gathered_bytes",
@@ -57,15 +59,25 @@ class Addressee:
         self.hello_s = HELLO_S
         # What was said in this tick, encoded.
         self.ops: list[bytes] = []
+        # Messages of which a copy is among the last of these.
+        self.copies: set[int] = set()
         self.gathered_bytes = 0
         self.waiting: deque[tuple[float, bytes]] = deque()
         self.waiting_bytes = 0
         self.used = math.inf
 
-    def gather(self, op: bytes) -> bool:
-        """Keep an op for the end of the tick; False if there is no more room."""
+    def gather(self, op: bytes, copy_of: int = 0) -> bool:
+        """Keep an op for the end of the tick; False if there is no more room.
+
+        No two copies of one message leave in one datagram: they would be lost together.
+        """
         if self.gathered_bytes + len(op) > GATHERED_BYTES_MAX:
             return False
+        if copy_of:
+            if copy_of in self.copies:
+                self.ops.append(APART)
+                self.copies.clear()
+            self.copies.add(copy_of)
         self.gathered_bytes += len(op)
         self.ops.append(op)
         return True
@@ -75,15 +87,18 @@ class Addressee:
         ops = [op for _, op in self.waiting] + self.ops if self.waiting else self.ops
         self.waiting.clear()
         self.ops = []
+        self.copies.clear()
         self.waiting_bytes = self.gathered_bytes = 0
         return ops
 
     def hold(self, bytes_max: int, now: float) -> int:
         """Let what was gathered wait for a ticket; return how many ops had to go for it."""
         for op in self.ops:
-            self.waiting.append((now + WAITING_S, op))
+            if op != APART:
+                self.waiting.append((now + WAITING_S, op))
         self.waiting_bytes += self.gathered_bytes
         self.ops = []
+        self.copies.clear()
         self.gathered_bytes = 0
         before = len(self.waiting)
         # One op may be larger than that, and is no more than one.

@@ -67,8 +67,11 @@ class Outbox:
         addressee = self._addressees.get(endpoint)
         return addressee.name if addressee is not None else ""
 
-    def gather(self, to: Endpoint, op: bytes) -> bool:
-        """Keep an op until the tick ends; True if it is the first one for somebody."""
+    def gather(self, to: Endpoint, op: bytes, copy_of: int = 0) -> bool:
+        """Keep an op until the tick ends; True if it is the first one for somebody.
+
+        What is a copy of a message leaves in another datagram than the message's other copies.
+        """
         if len(op) > self._op_bytes_max and self._packer.pieces(len(op)) > 1:
             self._dropped["oversize"] += 1
             return False
@@ -76,7 +79,7 @@ class Outbox:
         if addressee is None:
             return False
         begins = not addressee.ops
-        if not addressee.gather(op):
+        if not addressee.gather(op, copy_of):
             self._dropped["gathered_full"] += 1
             return False
         if begins:

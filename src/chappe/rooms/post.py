@@ -27,10 +27,20 @@ from chappe.wire.datagram import (
     write_welcome,
 )
 from chappe.wire.parcel import Pieces
-from chappe.wire.rooms import RoomOp, decode_room_ops, encode_room_op, join_room_ops
+from chappe.wire.rooms import (
+    Carry,
+    Deliver,
+    RoomOp,
+    Submit,
+    decode_room_ops,
+    encode_room_op,
+    join_room_ops,
+)
 
 # What one tick may leave for this process itself.
 LOCAL_OPS_MAX = 262_144
+# What carries a message.
+_COPIED = (Deliver, Carry, Submit)
 # Answers to HELLOs and strangers in one tick.
 ANSWERS_MAX = 1024
 
@@ -160,17 +170,18 @@ class Post(LocalPost):
     def send(self, to: Endpoint, op: RoomOp) -> None:
         if to == self.me:
             self._keep(op)
-        elif self._outbox.gather(to, encode_room_op(op)):
+        elif self._outbox.gather(to, encode_room_op(op), _copy_of(op)):
             self._stir()
 
     def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> None:
         encoded = b""
+        copy_of = _copy_of(op)
         for endpoint in to:
             if endpoint == self.me:
                 self._keep(op)
             else:
                 encoded = encoded or encode_room_op(op)
-                if self._outbox.gather(endpoint, encoded):
+                if self._outbox.gather(endpoint, encoded, copy_of):
                     self._stir()
 
     def take(self, data: bytes, source: Address, now: float) -> list[tuple[RoomOp, Source]]:
@@ -247,3 +258,10 @@ class Post(LocalPost):
         assert len(answer) <= len(data)
         self._answers.append((to, answer))
         self._stir()
+
+
+def _copy_of(op: RoomOp) -> int:
+    """The message that an op carries, if others carry it too (R13); 0 if not."""
+    if isinstance(op, _COPIED) and op.reliable:
+        return op.message.id
+    return 0

@@ -28,6 +28,8 @@ PIECES_MAX = 2**16 - 1
 PARTIAL_BYTES = 512
 # A sender sends one op after the other: of more than that, the first ones have lost a piece.
 PARTIALS_MAX = 64
+# Among ops to be packed: what follows goes into another datagram.
+APART = b""
 
 
 class Packer:
@@ -51,9 +53,13 @@ class Packer:
         batch: list[bytes] = []
         size = _ARRAY_BYTES
         for op in ops:
-            if batch and (size + len(op) > self._body_bytes_max or len(batch) == OPS_MAX):
+            if batch and (
+                op == APART or size + len(op) > self._body_bytes_max or len(batch) == OPS_MAX
+            ):
                 yield Kind.PARCEL, join_room_ops(batch)
                 batch, size = [], _ARRAY_BYTES
+            if op == APART:
+                continue
             if size + len(op) > self._body_bytes_max:
                 yield from self._split(op)
             else:
