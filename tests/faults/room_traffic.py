@@ -11,16 +11,20 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from typing import NamedTuple
 
 from chappe.client import Client
 from chappe.errors import ConnectionClosed, RequestError
 
+from .rooms_layout import RoomsLayout
+from .rooms_up import RoomsUp
 from .trio import PATIENCE_S
 
 ROOMS = tuple(f"room:{number}" for number in range(8))
+# So many messages a second where it does not matter how many.
+RATE = 100.0
 # What is on its way when a publisher stops has arrived by then, or never does.
 SETTLE_S = 0.5
 # Publishing goes on while answers are awaited, to so many.
@@ -178,3 +182,19 @@ async def going_on(traffic: Traffic) -> AsyncIterator[Traffic]:
         yield traffic
     finally:
         await traffic.close()
+
+
+@asynccontextmanager
+async def members_everywhere(
+    layout: RoomsLayout | RoomsUp, rate: float = RATE, *others: int
+) -> AsyncIterator[Traffic]:
+    """Publishers on the first gateway, and a member on each of both."""
+    async with AsyncExitStack() as stack:
+        publishers = [
+            await stack.enter_async_context(layout.client(f"p{at}", 0)) for at in range(2)
+        ]
+        stays = await stack.enter_async_context(layout.client("stays", 0))
+        wanders = await stack.enter_async_context(layout.client("wanders", 1, *others))
+        yield await stack.enter_async_context(
+            going_on(Traffic(publishers, [stays, wanders], rate=rate))
+        )

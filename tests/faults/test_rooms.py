@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from . import room_stories
+from . import room_deaths, room_stories
 from .figures import FULL
 from .rooms_layout import OutsideRedis, RoomsLayout, told
 
@@ -41,15 +41,20 @@ def test_reliable_messages_arrive_as_often_as_three_copies_do(layout: RoomsLayou
 
 @pytest.mark.parametrize("role", ["broker", "proxy", "router"])
 def test_others_take_over_from_who_is_killed(layout: RoomsLayout, role: str) -> None:  # R5
-    told(layout, room_stories.a_role_is_killed, role, TIMES)
+    told(layout, room_deaths.a_role_is_killed, role, TIMES)
+
+
+def test_roles_that_are_told_to_stop_lose_nothing(layout: RoomsLayout) -> None:  # R8
+    roles = ("broker", "proxy", "router") if FULL else ("broker",)
+    told(layout, room_deaths.roles_are_restarted, roles, TIMES)
 
 
 def test_members_of_a_killed_gateway_come_back_elsewhere(layout: RoomsLayout) -> None:  # R11
-    told(layout, room_stories.a_gateway_is_killed, TIMES)
+    told(layout, room_deaths.a_gateway_is_killed, TIMES)
 
 
 def test_a_broker_that_sleeps_is_passed_over_until_it_wakes(layout: RoomsLayout) -> None:  # R5
-    told(layout, room_stories.a_broker_sleeps, TIMES)
+    told(layout, room_deaths.a_broker_sleeps, TIMES)
 
 
 def test_doubling_partitions_loses_nothing(layout: RoomsLayout) -> None:  # R9
