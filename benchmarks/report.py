@@ -73,11 +73,11 @@ def put_in(report: str, tables: Sequence[Table]) -> str:
     and of what it was measured, as that is not what the report's head says."""
     head, *sections = re.split(r"^(?=## )", report, flags=re.MULTILINE)
     of_title = {section.partition("\n")[0]: section for section in sections}
-    notes = of_title.pop(_NOTES.partition("\n")[0], _NOTES)
+    of_title.pop(_NOTES.partition("\n")[0], None)
     for table in tables:
         title, _, rest = table.markdown().partition("\n")
         of_title[title] = f"{title}\n\n*Measured by itself: {_moment()}.*\n{rest}\n"
-    return "".join([head, *of_title.values(), notes])
+    return "".join([head, *of_title.values(), _NOTES])
 
 
 def _moment() -> str:

@@ -32,11 +32,13 @@ _PARTS = 10
 # Of one session; and of those how many are under way.
 _SESSION_ROOMS = 1000
 _CHUNK = 100
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 90.0
 # Joins of few members are told again after 10 ms, and the store is written behind.
 _REST_S = 2.0
+# A machine that others use, too, may answer late: that is seen in the figures, and no failure.
+_CONFIG = "[rooms]\njoin_timeout_s = 60\n"
 # What is told anew by the clock would be counted as the cost of joins: not while these come.
-_CONFIG = "[rooms]\nrefresh_s = 3600\n"
+_NOT_ANEW = "refresh_s = 3600\n"
 # How long what that costs is looked at, by itself.
 _REFRESH_S = 20.0
 _HELLO, _JOIN, _PING, _REPLY = 1, 9, 2, 32
@@ -69,12 +71,9 @@ class RoomSize:
 
     def measure(self, bench: Bench) -> list[Table]:
         rooms = min(self._rooms, _ROOMS_QUICK) if bench.quick else self._rooms
-        with tempfile.TemporaryDirectory(prefix="chappe-rooms-") as folder:
-            config = Path(folder, "chappe.toml")
-            config.write_text(_CONFIG)
-            size = _measure(bench, rooms, f"--config {config}")
+        size = _measure(bench, rooms, _CONFIG + _NOT_ANEW)
         if not bench.quick:
-            size = size._replace(rest=_measure(bench, rooms).rest)
+            size = size._replace(rest=_measure(bench, rooms, _CONFIG).rest)
         return [_tabulate(size)]
 
 
@@ -128,13 +127,16 @@ class _Guest:
         self._rest = data[at:]
 
 
-def _measure(bench: Bench, rooms: int, more: str = "") -> Size:
+def _measure(bench: Bench, rooms: int, config: str) -> Size:
     """Let all members join, a part of the rooms after the other, and stay for a while."""
     part = rooms // _PARTS
     joins: list[Spent] = []
     guests: list[_Guest] = []
     with ExitStack() as stack:
-        layout = RoomLayout(bench.chappe, _GATEWAYS, more=more)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="chappe-rooms-"))
+        file = Path(folder, "chappe.toml")
+        file.write_text(config)
+        layout = RoomLayout(bench.chappe, _GATEWAYS, more=f"--config {file}")
         stack.callback(layout.stop)
         stack.callback(_leave, guests)
         before = _bytes(layout)
