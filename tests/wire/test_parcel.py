@@ -69,13 +69,13 @@ def test_no_two_parcels_would_fit_into_one(sizes):
     assert all(len(one) + 60 > BODY for one in bodies[:-1])
 
 
-@pytest.mark.parametrize(("size", "kind"), [(BODY - 3, Kind.PARCEL), (BODY - 2, Kind.PIECE)])
 def test_what_is_to_be_apart_is_in_another_datagram():
     ops = [APART, b"a", b"b", APART, b"c", APART, APART, b"d", APART]
     packed = [body for _, body in Packer(1400).pack(ops)]
     assert packed == [join_room_ops(part) for part in ([b"a", b"b"], [b"c"], [b"d"])]
 
 
+@pytest.mark.parametrize(("size", "kind"), [(BODY - 3, Kind.PARCEL), (BODY - 2, Kind.PIECE)])
 def test_an_op_is_split_only_if_it_does_not_fit(size, kind):
     packer = Packer(SIZE)
     assert next(one for one, _ in packer.pack([b"\xc0" * size])) is kind
