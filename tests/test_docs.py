@@ -173,11 +173,12 @@ def test_the_other_requests_of_the_how_to_work_as_written(node: dict[str, str]) 
 def config_files() -> list[str]:
     (manifest,) = blocks("docs/how-to.md", "yaml")
     (mounted,) = re.findall(r"chappe.toml: \|\n((?:    .*\n|\n)+)", manifest)
-    return [*blocks("docs/how-to.md", "toml"), textwrap.dedent(mounted)]
+    written = [*blocks("docs/how-to.md", "toml"), *blocks("docs/rooms.md", "toml")]
+    return [*written, textwrap.dedent(mounted)]
 
 
 @pytest.mark.parametrize("text", config_files())
-def test_a_config_file_of_the_how_to_is_understood(text: str, tmp_path: Path) -> None:
+def test_a_config_file_of_the_pages_is_understood(text: str, tmp_path: Path) -> None:
     file = tmp_path / "chappe.toml"
     file.write_text(text)
     place = {"CHAPPE_CLUSTER_ADVERTISE": "10.0.0.7"} if "kubernetes:" in text else {}
