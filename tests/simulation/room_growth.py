@@ -20,6 +20,8 @@ from tests.simulation.room_world import RoomWorld
 
 # Tables that forget what is oldest are full soon, and stay so.
 SMALL = {"dedup_max": 100, "flows_max": 30, "peers_max": 20}
+# Each life of a gateway has a number of its own, of which there are 65,535; and so on.
+SLACK = 100
 _WORK_S = 0.05
 _RESTART_S = 3.0
 
@@ -35,6 +37,17 @@ class BusyWorld(RoomWorld):
         self._period_s = period_s
         # What those hold that are never started anew, after each period.
         self.sizes: list[dict[str, int]] = []
+
+    @property
+    def grown(self) -> list[str]:
+        """What holds more at the end than it ever did in the first half."""
+        half = self.sizes[: self._periods // 2]
+        most = {name: max(sizes[name] for sizes in half) for name in half[0]}
+        return [
+            f"{name} held {most[name]}, then {size}"
+            for name, size in self.sizes[-1].items()
+            if size > 1.2 * most[name] + SLACK
+        ]
 
     async def _live(self) -> None:
         await self.begin()

@@ -28,7 +28,7 @@ SEEDS = 400 if FULL else 4
 # Seeds are run in groups, so that each group has a time limit of its own.
 GROUPS = 40 if FULL else 2
 LOSS = 0.05
-MESSAGES = 20_000 if FULL else 1000
+MESSAGES = 10_000 if FULL else 1000
 
 
 def run(seed: int) -> RoomWorld:
@@ -75,11 +75,7 @@ def test_reliable_messages_arrive_as_often_as_three_copies_do(proxies: int):
 def test_nothing_grows_without_bound(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(announcer, "OUTSTANDING_MAX", 20)
     monkeypatch.setattr(gateway, "DENIED_MAX", 20)
-    world = BusyWorld(1, periods=6, period_s=40.0).run()
-    early, late = world.sizes[1], world.sizes[-1]
-    for name, size in late.items():
-        # Each life of a gateway has a number of its own, of which there are 65,535.
-        assert size <= 1.15 * early[name], f"{name} held {early[name]}, then {size}"
+    assert not BusyWorld(1, periods=6, period_s=40.0).run().grown
 
 
 def test_the_workload_does_what_it_is_for():

@@ -29,6 +29,7 @@ from chappe.rooms.table import Table
 from chappe.simulation import SimulationError
 from chappe.wire.rooms import Login
 from tests.simulation.proof import FULL
+from tests.simulation.room_growth import BusyWorld
 from tests.simulation.room_invariants import check, differences
 from tests.simulation.room_loss import LossyWorld, reliable_chance, spread
 from tests.simulation.room_world import RoomWorld
@@ -160,3 +161,14 @@ def test_fewer_copies_than_three_are_noticed(monkeypatch: pytest.MonkeyPatch):
     world = LossyWorld(1, loss=0.05, proxies=3, messages=1000).run()
     promised = reliable_chance(0.05)
     assert world.reliable.share < promised - spread(promised, world.reliable.sent)
+
+
+@pytest.mark.skipif(not FULL, reason="takes long, and is part of the proof")
+def test_a_table_that_forgets_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    def first(self: Dedup, id: int) -> bool:
+        new = id not in self._ids
+        self._ids[id] = None
+        return new
+
+    monkeypatch.setattr(Dedup, "first", first)
+    assert BusyWorld(1, periods=6, period_s=40.0).run().grown
