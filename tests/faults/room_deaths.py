@@ -64,30 +64,46 @@ async def a_role_is_killed(layout: RoomsLayout, role: str, times: int) -> None:
 
 async def roles_are_restarted(layout: RoomsLayout, roles: Sequence[str], times: int) -> None:
     """Whoever is told to stop lets others know first: nothing is lost."""
+    moments: list[tuple[float, str]] = []
+
+    def note(what: str) -> None:
+        moments.append((time.monotonic(), what))
+
     async with members_everywhere(layout) as traffic:
         for turn in range(times):
             for role in roles:
                 nodes = layout.those(role)
                 node = nodes[turn % len(nodes)]
                 await traffic.published(20)
+                note(f"{role} stops")
                 await asyncio.to_thread(node.stop)
+                note(f"{role} has stopped")
                 await traffic.published(20)
+                note(f"{role} starts")
                 await asyncio.to_thread(node.start)
+                note(f"{role} is ready")
                 await layout.whole()
                 if role == "broker":
                     await _works(node)
         await traffic.published(20)
         await traffic.stop()
-    lost = sum(len(traffic.lost(at)) for at in (0, 1))
+    when = [_since(moments, traffic.sent[n].at) for at in (0, 1) for n in traffic.lost(at)]
     tell(
         f"rooms: {', '.join(roles)} restarted in good order",
         times=times,
         messages=len(traffic.sent),
-        lost=lost,
+        lost=len(when),
     )
-    assert not lost
+    assert not when
     assert not traffic.refused
     assert not traffic.twice()
+
+
+def _since(moments: Sequence[tuple[float, str]], at: float) -> str:
+    """What happened last before a moment, and how long before it."""
+    before = [(then, what) for then, what in moments if then <= at]
+    then, what = before[-1] if before else (at, "begun")
+    return f"{what}, {at - then:.3f} s ago"
 
 
 async def a_gateway_is_killed(layout: RoomsLayout, times: int) -> None:
