@@ -202,6 +202,36 @@ def test_a_process_that_stops_loses_nothing_that_was_sent_meanwhile():
     play(story)
 
 
+def test_a_process_that_stops_waits_for_who_learns_of_it_late():
+    async def story(world: World) -> None:
+        await layout(world)
+        first, second = node(world, "g0"), node(world, "g1")
+        await second.join("0", "1")
+        lookout = node(world, "p").process.lookout
+        tell, later = lookout._tell, asyncio.get_running_loop().call_later
+        lookout._tell = lambda roll: later(3.5 * OPTIONS.pulse_s, tell, roll)
+        sent: list[int] = []
+
+        async def talk() -> None:
+            while True:
+                sent.append(first.publish(str(len(sent) % 2)))
+                await asyncio.sleep(0.005)
+
+        talking = asyncio.create_task(talk())
+        await asyncio.sleep(0.1)
+        began = world.clock.monotonic()
+        await node(world, "b0").process.stop()
+        # Not for ever, though.
+        assert world.clock.monotonic() - began < 4 * OPTIONS.beat_s
+        await asyncio.sleep(0.1)
+        talking.cancel()
+        for room in (0, 1):
+            await second.hears(str(room), sent[room::2])
+        assert len(second.hall.got) == len(sent)
+
+    play(story)
+
+
 # R8
 def test_a_broker_that_starts_loads_what_the_store_knows_and_takes_over():
     async def story(world: World) -> None:

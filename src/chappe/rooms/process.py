@@ -48,6 +48,8 @@ log = structlog.get_logger()
 
 # How often roles of one process may answer each other in one turn of the loop.
 ROUNDS_MAX = 16
+# How many pulses a process that ends takes messages after it gave up its seats: two beats.
+_LINGER_PULSES_MAX = 8
 # How long rows may take to be written when a process ends.
 _WRITE_S = 5.0
 
@@ -209,10 +211,10 @@ class RoomsProcess:
         if self.gateway is not None:
             self.gateway.goodbye(self._clock.monotonic())
         await self.crew.stop()
-        if self.port is not None:
-            # Who is about to send something has been told by then to send it elsewhere.
-            serving = bool(self.crew.stations)
-            await asyncio.sleep(self.options.pulse_s if serving else GOODBYES * GOODBYE_S)
+        if self.port is not None and self.crew.stations:
+            await self._linger()
+        elif self.port is not None:
+            await asyncio.sleep(GOODBYES * GOODBYE_S)
         await self.lookout.stop()
         self._turn()
         while self.crew.settle():
@@ -225,6 +227,20 @@ class RoomsProcess:
             self.port.close()
         if self._own is not None:
             await self._own.close()
+
+    async def _linger(self) -> None:
+        """Go on until all who sent messages here know that they go elsewhere now.
+
+        Who is too busy to look at the registry is waited for, no longer than one who hangs.
+        """
+        before = -1
+        for _ in range(_LINGER_PULSES_MAX):
+            carriers = (self.dispatch.proxy, *self.dispatch.brokers.values())
+            taken = sum(getattr(role, "messages", 0) for role in carriers)
+            if taken == before:
+                return
+            before = taken
+            await asyncio.sleep(self.options.pulse_s)
 
     async def _join(self) -> Coordination:
         """Have a registry, and a post to whoever is in it."""
