@@ -533,3 +533,15 @@ def test_pulses_carry_the_card() -> None:
     assert pulses
     assert {op.card for op in pulses} == {GATEWAY}
     assert all(not isinstance(op, Pulsed) for op in pulses)
+
+
+def test_when_a_router_comes_back_it_is_told_first_of_rooms_that_somebody_waits_for() -> None:
+    rig = settled(*map(str, range(5 * SLICE_ROOMS)))
+    rig.silent = {1}
+    rig.step(2 * OPTIONS.beat_s)
+    rig.join("late")
+    rig.step(0.1)
+    rig.entries()
+    rig.silent = set()
+    rig.step(2 * OPTIONS.pulse_s)
+    assert rig.entries()[0].room == "late"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from chappe.rooms.bundle import bundles
 from chappe.rooms.options import RoomsOptions
@@ -32,8 +32,10 @@ AGAIN_S = (0.010, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 ANYWAY, UNCONFIRMED = 0, 1
 # How long the count of members may be wrong.
 COUNT_S = 1.0
-# What is told in one go besides what is new, and how soon the next go is.
-SLICE_ROOMS = 1000
+# What is told in one go besides what is new, and how soon the next go is. Several gateways that
+# have lost a router tell the next one of all their rooms: more than it can take, and it answers
+# nobody in time, is taken to be lost as well, and so on.
+SLICE_ROOMS = 200
 SLICE_S = 0.01
 # How often rooms are refreshed, some of them.
 REFRESH_S = 0.05
@@ -164,8 +166,13 @@ class Announcer:
         return True
 
     def rerouted(self, now: float) -> None:
-        """Routers have come or gone: tell those that rooms go to now."""
-        self._rerouting = iter(list(self._rooms))
+        """Routers have come or gone: tell those that rooms go to now.
+
+        First of rooms that somebody waits for: brokers know of the others.
+        """
+        rooms = self._rooms
+        waited = [key for key, room in rooms.items() if not room.confirmed]
+        self._rerouting = chain(waited, [key for key, room in rooms.items() if room.confirmed])
         self._reroute_at = now
 
     def confirm(self, seqs: list[int]) -> None:
