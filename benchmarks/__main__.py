@@ -80,11 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(options: argparse.Namespace, report: str, tables: list[Table]) -> None:
     if options.only and not options.quick and options.write.exists():
-        # Charts are of all that there is.
         options.write.write_text(put_in(options.write.read_text(), tables))
-        return
-    options.write.write_text(report)
-    for chart in charts(tables):
+        # Most charts are of all that there is.
+        drawn = [chart for chart in charts(tables) if chart.whole]
+    else:
+        options.write.write_text(report)
+        drawn = charts(tables)
+    for chart in drawn:
         options.write.with_name(chart.file).write_text(draw(chart, tables))
 
 

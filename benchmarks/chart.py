@@ -12,8 +12,14 @@ CLUSTER = Chart(
     "cluster.svg", "CPU of all nodes per delivery, microseconds (less is better)", ours="two"
 )
 QUEUES = Chart("queues.svg", "Queues, messages per second (more is better)")
-ROOMS = Chart("rooms.svg", "CPU of all servers per delivery in a room, microseconds")
-GROWTH = Chart("rooms-growth.svg", "Messages a second that rooms carry, by partitions", ours="")
+ROOMS = Chart(
+    "rooms.svg",
+    "CPU of all servers per delivery in a room, microseconds (less is better)",
+    whole=True,
+)
+GROWTH = Chart(
+    "rooms-growth.svg", "Messages a second that rooms carry, by partitions", ours="", whole=True
+)
 ROUTES = Chart("routes.svg", "Nanoseconds, by endpoints in the routing table", ours="")
 
 _WIDTH = 760

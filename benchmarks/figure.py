@@ -48,6 +48,12 @@ class Chart:
     title: str
     # How the names of the bars begin that it is about; the others are there to compare with.
     ours: str = "Chappe"
+    # Whether one measurement makes all tables of it.
+    whole: bool = False
+
+    def markdown(self) -> str:
+        """How a report shows it."""
+        return f"![{self.title}]({self.file})\n"
 
 
 @dataclass(frozen=True)

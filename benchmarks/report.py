@@ -63,7 +63,7 @@ def compose(tables: Sequence[Table], versions: Mapping[str, str], *, quick: bool
     for table in tables:
         if table.chart is not None and table.chart not in shown:
             shown.add(table.chart)
-            parts.append(f"![{table.chart.title}]({table.chart.file})\n")
+            parts.append(table.chart.markdown())
         parts.append(table.markdown())
     return "\n".join([*parts, _NOTES])
 
@@ -74,8 +74,12 @@ def put_in(report: str, tables: Sequence[Table]) -> str:
     head, *sections = re.split(r"^(?=## )", report, flags=re.MULTILINE)
     of_title = {section.partition("\n")[0]: section for section in sections}
     of_title.pop(_NOTES.partition("\n")[0], None)
+    shown: set[Chart] = set()
     for table in tables:
         title, _, rest = table.markdown().partition("\n")
+        if table.chart is not None and table.chart.whole and table.chart not in shown:
+            shown.add(table.chart)
+            rest = f"\n{table.chart.markdown()}{rest}"
         of_title[title] = f"{title}\n\n*Measured by itself: {_moment()}.*\n{rest}\n"
     return "".join([head, *of_title.values(), _NOTES])
 
