@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +18,9 @@ import pytest
 
 import chappe.blocking
 from chappe.blocking import Client
+from chappe.cli.rooms import doubling
 from chappe.errors import Unreachable
+from chappe.rooms.doubling import Progress, Step
 from tests.cli.process import Served, run_here, serving, started
 from tests.processes import read_line
 
@@ -116,6 +119,12 @@ def test_the_simple_layout_starts_with_one_command_and_ends_as_one(tmp_path: Pat
         chat(clients, "room:42", "hello")
         counted = layout.run_here("rooms", "members", "room:42", "-n", "9", "--as", "user:x")
         assert counted.stdout.split() == ["1", "in", "room:42", "user:0"]
+        refused = layout.run_here("rooms", "members", "42", "-n", "201", "--as", "user:x")
+        assert "-n: must be between 0 and 200" in refused.stderr
+        none = layout.rooms("double", "--yes", "--routers", "--timeout", "600")
+        assert "no independent routers of system pubsub" in none.stderr.replace("\n", " ")
+        none = layout.rooms("double", "--yes", "--system", "nix", "--timeout", "600")
+        assert "no system nix at this registry" in none.stderr
         pids = [layout.child(name) for name in layout.processes]
         stack.close()
         code, log = layout.terminate()
@@ -174,7 +183,8 @@ def test_partitions_are_doubled_while_messages_go_on(tmp_path: Path) -> None:  #
             done = layout.rooms("double", "--yes", "--json", *flags)
             assert done.returncode == 0, done.stderr
             assert json.loads(done.stdout)["partitions"] == 2
-            assert "1 -> 2 partitions: new partitions make ready" in done.stderr
+            assert "1 -> 2 partitions: new partitions make ready, 0 of 1 ready" in done.stderr
+            assert not json.loads(done.stdout)["resumed"]
         for room in rooms:
             chat(clients, room, "after")
         status = layout.status()
@@ -186,6 +196,13 @@ def test_partitions_are_doubled_while_messages_go_on(tmp_path: Path) -> None:  #
         # Metrics are those of everybody, who came later too.
         with urlopen(layout.http + "/metrics") as answer:
             assert 'chappe_worker_up{worker="broker-1-1"} 1.0' in answer.read().decode()
+        stack.close()
+        assert layout.terminate()[0] == 0
+    # The registry was its own and is gone; there are never fewer.
+    with laid_out(tmp_path, *layout_flags) as layout:
+        status = layout.status()
+        assert (status["partitions"], status["router_partitions"]) == (2, 2)
+        assert "rooms.partitions.remembered" in layout.log.read_text()
 
 
 def test_a_doubling_that_nobody_serves_is_refused_resumed_and_withdrawn(tmp_path: Path) -> None:
@@ -229,11 +246,50 @@ def test_weights_are_set_over_a_node(tmp_path: Path) -> None:  # R6
         for _ in waiting("the weight was not seen"):
             if layout.status()["proxies"][0].get("weight") == 0.5:
                 break
+        for flag in ("--proxy=999999", f"--broker={proxy}"):
+            named = flag.removeprefix("--").replace("=", " ")
+            refused = layout.run_here("rooms", "weigh", f"{flag}=1", "--as", "user:admin")
+            assert refused.returncode == 2
+            assert f"there is no {named}" in refused.stderr.replace("\n", " ")
         done = layout.run_here("rooms", "weigh", "--measured", "--as", "user:admin")
         assert done.returncode == 0, done.stderr
         for _ in waiting("the weight was not taken back"):
             if layout.status()["proxies"][0].get("weight") is None:
                 break
+
+
+def test_a_registry_that_is_not_there_is_said_at_once_with_the_cause() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{nobody.getsockname()[1]}/0"
+        refused = run_here("rooms", "double", "--yes", "--registry", url, "--timeout", "600")
+    assert refused.returncode == 1
+    assert "the registry does not answer" in refused.stderr
+    assert "Connect call failed" in refused.stderr
+    assert "debug" not in refused.stderr
+
+
+def test_who_interrupts_is_told_what_may_still_be_done() -> None:  # R9
+    story: list[str] = []
+    run = doubling._Run(lambda progress: story.append(doubling.line(progress)), 1.0)
+    assert "--withdraw" in doubling._advice(run)
+    run._note(Progress(Step.READYING, 1, 2, {}, (), 1, 3))
+    assert "--withdraw" in doubling._advice(run)
+    run._note(Progress(Step.CLEANING, 2, 2, {}, (), 2, 6))
+    assert doubling._advice(run) == "the number is set; run it again to watch the cleaning up"
+    assert story == [
+        "1 -> 2 partitions: new partitions make ready, 1 of 3 ready",
+        "2 partitions: the number is set; what moved is cleaned up, 2 of 6 cleaned up",
+    ]
+
+
+def test_a_doubling_that_was_only_finished_does_not_read_like_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # R9
+    doubling._tell(doubling._answer(Step.DONE, 2, (), resumed=True), "partitions of brokers")
+    assert "the doubling to 2 partitions of brokers that was begun is complete; run it again" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,9 +304,12 @@ def test_weights_are_set_over_a_node(tmp_path: Path) -> None:  # R6
         (("double", "--yes", "--registry", "redis://x", "--data", "y"), "not together with"),
         (("double", "--yes", "--registry", "kubernetes://a.b.svc"), "knows members only"),
         (("double", "--yes", "--system", "A/B"), "rooms.system"),
-        (("weigh",), "--measured: say either that, or weights"),
+        (("weigh",), "say --proxy, --broker or --measured"),
+        (("weigh", "--measured", "--proxy", "1=1"), "--measured: say either that, or weights"),
         (("weigh", "--proxy", "one=2"), "--proxy: 'one=2' is not ID=WEIGHT"),
         (("weigh", "--broker", "1=nan"), "--broker: '1=nan' is not ID=WEIGHT"),
+        (("members", "topic:x"), "NAME: topic: is not a room's"),
+        (("members", "x", "-n", "-1"), "-n: must be 0 or above"),
         (("members", "room:"), "NAME: a room's name is not empty"),
     ],
     ids=str,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from chappe.cluster.options import ClusterOptions
 from chappe.errors import ConfigError
@@ -19,7 +20,7 @@ from chappe.node.layout import Layout
 from chappe.node.options import NodeOptions
 from chappe.node.post import Post
 from chappe.node.roomscrew import RoomsCrew, Siblings
-from chappe.node.roomswatch import settle
+from chappe.node.roomswatch import NUMBERS, Numbers, settle
 from chappe.registry.memory import MemoryRegistry
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.paths import paths_of
@@ -214,3 +215,26 @@ async def test_what_a_registry_says_of_partitions_is_not_overruled() -> None:  #
     with pytest.raises(ConfigError, match="--partitions: there are 2 by the registry"):
         await settle(coordination, paths, 4, "--partitions")
     await coordination.close()
+
+
+def test_how_many_partitions_there_were_is_remembered(tmp_path: Path) -> None:  # R9
+    file = tmp_path / NUMBERS
+    numbers = Numbers(file)
+    assert numbers.recall("/a", 2) == 2
+    numbers.note("/a", 4)
+    numbers.note("/b", 1)
+    numbers.note("/a", 2)  # a registry that came back empty
+    again = Numbers(file)
+    with capture_logs() as lines:
+        assert again.recall("/a", 2) == 4
+    assert [(line["event"], line["asked"], line["remembered"]) for line in lines] == [
+        ("rooms.partitions.remembered", 2, 4)
+    ]
+    assert again.recall("/a", 8) == 8
+    assert again.recall("/b", 2) == 2
+
+
+@pytest.mark.parametrize("text", ["", "4", '{"/a": "x"}', '{"/a": 3}', '{"/a": 1048576}'])
+def test_a_number_that_cannot_be_is_not_remembered(tmp_path: Path, text: str) -> None:
+    (tmp_path / NUMBERS).write_text(text)
+    assert Numbers(tmp_path / NUMBERS).recall("/a", 2) == 2

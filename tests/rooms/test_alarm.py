@@ -111,8 +111,13 @@ def test_a_link_that_is_no_more_has_no_alarms():
     watch = Watch()
     watch.run(*[False] * 110)
     assert watch.alarms.causes(LINK) == ("failed", "share")
-    watch.alarms.drop(LINK, watch.stats)
+    with capture_logs() as lines:
+        watch.alarms.drop(LINK, watch.stats)
     assert watch.told[2:] == [("over", "failed"), ("over", "share")]
+    # It was never well.
+    assert [notice.gone for notice in watch.notices] == [False, False, True, True]
+    assert [line["reason"] for line in lines] == ["the link is gone"] * 2
+    assert not any("failed_in_a_row" in line for line in lines)
     assert watch.alarms.causes(LINK) == ()
 
 
@@ -148,6 +153,7 @@ def test_a_notice_says_which_link_and_has_an_id_of_its_own():
         "head": {"role": "broker", "node": "bk", "id": 4, "partition": 1},
         "failed_in_a_row": 3,
         "share": 0.0,
+        "gone": False,
     }
     assert watch.notices[1].id != raised["id"]
 

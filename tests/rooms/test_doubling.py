@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from chappe.errors import ClusterError
 from chappe.registry.coordination import Coordination, HeldSeat
 from chappe.registry.memory import MemoryRegistry
 from chappe.rooms.doubling import NotDoubled, Progress, Step, doubling_of, lay_out
@@ -59,9 +60,16 @@ def place(name: str, state: State, modulus: int = 0) -> bytes:
     return msgspec.json.encode(Place(name=name, host=name, port=1, state=state, modulus=modulus))
 
 
-def play(story: Callable[[Rig], Awaitable[None]]) -> None:
+def play(story: Callable[[Rig], Awaitable[None]], system: int = 1) -> None:
+    """Have a story happen in a system of so many partitions; 0: there is none."""
+
     async def whole() -> None:
-        await story(Rig())
+        rig = Rig()
+        if system:
+            paths = paths_of(OPTIONS)
+            for divided in (paths.brokers, paths.independent):
+                await lay_out(rig.outside, divided, system)
+        await story(rig)
 
     Simulation(1).run(whole())
 
@@ -69,7 +77,6 @@ def play(story: Callable[[Rig], Awaitable[None]]) -> None:
 # R9
 def test_the_number_is_set_when_every_new_replica_is_running_and_not_before():
     async def story(rig: Rig) -> None:
-        assert await lay_out(rig.outside, paths_of(OPTIONS).brokers, 2) == 2
         doubling = rig.double()
         await rig.until(WANTED, 4)
         first, second = await rig.sit(2, RUNNING), await rig.sit(3, INIT)
@@ -81,6 +88,7 @@ def test_the_number_is_set_when_every_new_replica_is_running_and_not_before():
         result = await doubling
         assert await rig.value(NUMBER) == 4
         assert (result.step, result.partitions, result.missing) == (Step.DONE, 4, ())
+        assert not result.resumed
         assert [seat.id for seat in result.replicas[2]] == [first.number]
         said = [line for progress in rig.told for line in progress.missing]
         assert any("partition 3 has no broker: start one with --partition 3" in x for x in said)
@@ -88,7 +96,7 @@ def test_the_number_is_set_when_every_new_replica_is_running_and_not_before():
             f"broker {third.number} of partition 3, on b3, is not Running" in x for x in said
         )
 
-    play(story)
+    play(story, system=2)
 
 
 def test_a_replica_that_is_not_running_in_time_is_the_reason_to_refuse():
@@ -112,7 +120,6 @@ def test_a_replica_that_is_not_running_in_time_is_the_reason_to_refuse():
 
 def test_a_replica_that_dies_before_the_switch_does_not_count():
     async def story(rig: Rig) -> None:
-        await lay_out(rig.outside, paths_of(OPTIONS).brokers, 2)
         doubling = rig.double(timeout_s=10)
         await rig.until(WANTED, 4)
         seat = await rig.sit(2, RUNNING)
@@ -124,7 +131,7 @@ def test_a_replica_that_dies_before_the_switch_does_not_count():
             await doubling
         assert await rig.value(NUMBER) == 2
 
-    play(story)
+    play(story, system=2)
 
 
 def test_a_doubling_is_withdrawn_while_the_number_is_not_set():
@@ -172,7 +179,7 @@ def test_a_tool_that_was_killed_after_the_switch_waits_for_the_cleaning_and_doub
         await seat.tell(place("b1", RUNNING, 2))
         await old.tell(place("b0", RUNNING, 2))
         result = await again
-        assert (result.step, result.partitions) == (Step.DONE, 2)
+        assert (result.step, result.partitions, result.resumed) == (Step.DONE, 2, True)
         assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, None)
 
     play(story)
@@ -222,11 +229,10 @@ def test_independent_routers_double_by_themselves():
 
 def test_there_are_partitions_enough_at_some_time():
     async def story(rig: Rig) -> None:
-        await lay_out(rig.outside, paths_of(OPTIONS).brokers, 1024)
         with pytest.raises(NotDoubled, match="1024 partitions are the most"):
             await rig.double()
 
-    play(story)
+    play(story, system=1024)
 
 
 def test_a_system_that_has_a_number_keeps_it():
@@ -235,4 +241,69 @@ def test_a_system_that_has_a_number_keeps_it():
         assert await lay_out(rig.outside, brokers, 4) == 4
         assert await lay_out(rig.outside, brokers, 2) == 4
 
+    play(story, system=0)
+
+
+@pytest.mark.parametrize(
+    ("routers", "reason"),
+    [(False, "no system pubsub at this registry"), (True, "no independent routers of system")],
+)
+def test_where_nobody_is_registered_it_is_refused_at_once_and_leaves_nothing(routers, reason):
+    async def story(rig: Rig) -> None:
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(NotDoubled, match=reason):
+            await rig.double(routers=routers)
+        assert asyncio.get_running_loop().time() - before < 1
+        for divided in (paths_of(OPTIONS).brokers, paths_of(OPTIONS).independent):
+            assert await rig.value(divided.number) is None
+            assert await rig.value(divided.wanted) is None
+
+    play(story, system=0)
+
+
+def test_who_sits_at_a_registry_that_has_forgotten_the_number_is_doubled():
+    async def story(rig: Rig) -> None:
+        await rig.sit(0, RUNNING)
+        doubling = rig.double()
+        await rig.until(WANTED, 2)
+        await rig.sit(1, RUNNING)
+        assert (await doubling).partitions == 2
+
+    play(story, system=0)
+
+
+def test_how_many_are_to_be_ready_is_known_from_their_siblings():
+    async def story(rig: Rig) -> None:
+        for _ in range(3):
+            await rig.sit(0, RUNNING, 2)
+        doubling = rig.double()
+        await rig.until(WANTED, 2)
+        seats = []
+        for _ in range(3):
+            await asyncio.sleep(1)
+            seats.append(await rig.sit(1, INIT, 2))
+        for seat in seats:
+            await asyncio.sleep(1)
+            await seat.tell(place("b1", RUNNING, 2))
+        done = await doubling
+        far = [(each.ready, each.of) for each in rig.told if each.step is Step.READYING]
+        assert list(dict.fromkeys(far)) == [(0, 3), (1, 3), (2, 3), (3, 3)]
+        assert (done.ready, done.of) == (6, 6)
+
     play(story)
+
+
+def test_a_registry_that_is_away_is_the_cause():
+    async def story(rig: Rig) -> None:
+        doubling = doubling_of(_Refusing(), OPTIONS)  # type: ignore[arg-type]
+        with pytest.raises(NotDoubled, match="does not answer: connection refused"):
+            await doubling.run(rig.told.append, 30.0)
+
+    play(story)
+
+
+class _Refusing:
+    """A registry that nobody reaches."""
+
+    async def get(self, path: str) -> None:
+        raise ClusterError("connection refused")

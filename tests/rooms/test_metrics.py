@@ -216,3 +216,6 @@ def test_status_has_seats_with_what_is_known_of_them():
         ("broker", 1, "init"),
     ]
     assert status.roles[1].load["rooms"] == 3
+    # Who is not registered has no id there that anybody could use.
+    assert status.roles[0].id is None
+    assert status.roles[1].id is not None

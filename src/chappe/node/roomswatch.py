@@ -1,16 +1,19 @@
 """The watch of `chappe rooms up`: tells its parent how many partitions there are and are to be.
 
 A supervisor has no event loop; so one of its children looks at the registry for it, and says what
-it found whenever that changes.
+it found whenever that changes. A registry of its own forgets everything when all stop; so the watch
+writes down how many partitions there were, and there are as many at the next start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import structlog
 import uvloop
 
@@ -23,10 +26,15 @@ from chappe.registry.coordination import Coordination
 from chappe.registry.url import open_registry
 from chappe.rooms.doubling import lay_out
 from chappe.rooms.lookout import Lookout
-from chappe.rooms.paths import Partitioned, paths_of
+from chappe.rooms.partition import PARTITIONS_MAX, is_power_of_two
+from chappe.rooms.paths import Partitioned, Paths, paths_of
 from chappe.rooms.roll import Roll
 
 log = structlog.get_logger()
+
+# In the data folder.
+NUMBERS = "partitions"
+_numbers = msgspec.json.Decoder(dict[str, int])
 
 
 def watch(
@@ -61,17 +69,20 @@ async def _watch(
         registry = open_registry(options.registry, options.leases, name="watch")
     coordination = registry.coordinate("rooms")
     paths = paths_of(options.rooms)
+    numbers = Numbers(keeper.parent / NUMBERS) if "registry" in kept else None
     if layout is not None:
-        await settle(coordination, paths.brokers, layout.partitions, "--partitions")
+        flags = [(paths.brokers, layout.partitions, "--partitions")]
         if layout.independent:
-            wanted = layout.router_partitions
-            await settle(coordination, paths.independent, wanted, "--router-partitions")
+            flags.append((paths.independent, layout.router_partitions, "--router-partitions"))
+        for divided, asked, flag in flags:
+            wanted = asked if numbers is None else numbers.recall(divided.number, asked)
+            await settle(coordination, divided, wanted, flag)
     lookout = Lookout(
         coordination,
         paths,
         independent=options.rooms.independent_routers,
         lease_s=options.leases.lease_s,
-        changed=_Teller(cord, independent=options.rooms.independent_routers),
+        changed=_Teller(cord, paths, numbers, independent=options.rooms.independent_routers),
     )
     lookout.start()
     await stop.wait()
@@ -83,8 +94,12 @@ async def _watch(
 class _Teller:
     """Tells what is new in the figures, not who comes and goes."""
 
-    def __init__(self, cord: Cord, *, independent: bool) -> None:
+    def __init__(
+        self, cord: Cord, paths: Paths, numbers: Numbers | None, *, independent: bool
+    ) -> None:
         self._cord = cord
+        self._paths = paths
+        self._numbers = numbers
         self._independent = independent
         self._told: dict[str, int] = {}
 
@@ -95,7 +110,44 @@ class _Teller:
             figures["router_wanted"] = roll.router_wanted
         if figures != self._told and all(figures.values()):
             self._told = figures
+            if self._numbers is not None:
+                self._numbers.note(self._paths.brokers.number, roll.partitions)
+                self._numbers.note(self._paths.independent.number, roll.router_partitions)
             self._cord.tell(Report(figures=figures))
+
+
+class Numbers:
+    """The most partitions that there were, by their path in the registry, kept in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._most: dict[str, int] = {}
+        try:
+            self._most = _numbers.decode(file.read_bytes())
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("rooms.partitions.unreadable", file=str(file), reason=str(error))
+
+    def recall(self, path: str, asked: int) -> int:
+        """With how many partitions to begin: those that there were, if they were more (R9)."""
+        most = self._most.get(path, 0)
+        if most <= asked or most > PARTITIONS_MAX or not is_power_of_two(most):
+            return asked
+        log.warning("rooms.partitions.remembered", path=path, asked=asked, remembered=most)
+        return most
+
+    def note(self, path: str, number: int) -> None:
+        """Write a number down that is larger than any before."""
+        if number <= self._most.get(path, 0):
+            return
+        self._most[path] = number
+        new = self._file.with_name(f"{self._file.name}.new")
+        try:
+            new.write_bytes(msgspec.json.encode(self._most))
+            os.replace(new, self._file)
+        except OSError as error:
+            log.warning("rooms.partitions.unwritten", file=str(new), reason=str(error))
 
 
 async def settle(

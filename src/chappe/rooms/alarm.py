@@ -52,6 +52,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     head: NoticeEnd
     failed_in_a_row: int
     share: float
+    # Whether it is over since the link is no more, though it was never well.
+    gone: bool = False
 
 
 class Alarms:
@@ -98,7 +100,7 @@ class Alarms:
     def drop(self, link: Link, stats: LinkStats) -> None:
         """A link is no more, and its alarms with it."""
         for cause in self.causes(link):
-            self._end(link, stats, cause)
+            self._end(link, stats, cause, gone=True)
 
     def _raise(self, link: Link, stats: LinkStats, cause: Cause) -> None:
         self._causes.setdefault(link, []).append(cause)
@@ -107,12 +109,12 @@ class Alarms:
         log.warning("rooms.alarm", **_words(notice))
         self._tell(link, stats, cause, notice)
 
-    def _end(self, link: Link, stats: LinkStats, cause: Cause) -> None:
+    def _end(self, link: Link, stats: LinkStats, cause: Cause, *, gone: bool = False) -> None:
         causes = self._causes[link]
         causes.remove(cause)
         if not causes:
             del self._causes[link]
-        notice = self._notice(link, stats, "over", cause)
+        notice = self._notice(link, stats, "over", cause, gone=gone)
         log.info("rooms.alarm_over", **_words(notice))
         self._tell(link, stats, f"{cause}_over", notice)
 
@@ -132,7 +134,13 @@ class Alarms:
             self.hook(notice)
 
     def _notice(
-        self, link: Link, stats: LinkStats, state: Literal["raised", "over"], cause: Cause
+        self,
+        link: Link,
+        stats: LinkStats,
+        state: Literal["raised", "over"],
+        cause: Cause,
+        *,
+        gone: bool = False,
     ) -> Notice:
         self._serial += 1
         at_ms = self._clock.wall_ms()
@@ -146,6 +154,7 @@ class Alarms:
             head=_end_of(link.head),
             failed_in_a_row=stats.in_a_row,
             share=round(stats.share, 6),
+            gone=gone,
         )
 
 
@@ -159,11 +168,12 @@ def _end_of(end: End) -> NoticeEnd:
 
 def _words(notice: Notice) -> dict[str, object]:
     """What the log says of it."""
-    return {
+    words: dict[str, object] = {
         "cause": notice.cause,
         "tail": f"{notice.tail.role} {notice.tail.node}",
         "head": f"{notice.head.role} {notice.head.node}",
         "partition": notice.head.partition,
-        "failed_in_a_row": notice.failed_in_a_row,
-        "share": notice.share,
     }
+    if notice.gone:
+        return words | {"reason": "the link is gone"}
+    return words | {"failed_in_a_row": notice.failed_in_a_row, "share": notice.share}

@@ -12,9 +12,10 @@ last one was; only before the number is set may one take it back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import structlog
 
@@ -50,6 +51,11 @@ class Progress(NamedTuple):
     wanted: int
     replicas: Mapping[int, Seats]
     missing: tuple[str, ...]
+    # Of so many replicas that have something to do in this step, so many have done it.
+    ready: int = 0
+    of: int = 0
+    # Whether the number had been set before, so that nothing but the cleaning was left.
+    resumed: bool = False
 
 
 class NotDoubled(ClusterError):
@@ -83,13 +89,14 @@ class Doubling:
     async def run(self, tell: Callable[[Progress], None], timeout_s: float) -> Progress:
         """Double, or go on with a doubling that was begun; `tell` hears of each change.
 
-        Raises NotDoubled when new partitions are not ready in time: then it may be run again, or
-        withdrawn. That not all have cleaned up in time is no failure, and is said in the result.
-        Cancelling it leaves what is done.
+        Raises NotDoubled when there is nothing to double, or when new partitions are not ready in
+        time: then it may be run again, or withdrawn. That not all have cleaned up in time is no
+        failure, and is said in the result. Cancelling it leaves what is done.
         """
-        self._division.start()
         try:
             async with asyncio.timeout(timeout_s):
+                await self._find()
+                self._division.start()
                 await self._looked()
             return await self._double(tell, timeout_s)
         except TimeoutError:
@@ -113,7 +120,8 @@ class Doubling:
         before = self._division.number
         if self._division.asked == before:
             # Somebody has set the number, and did not see all clean up.
-            return await self._clean(before, tell, timeout_s)
+            done = await self._clean(before, tell, timeout_s)
+            return done._replace(resumed=True)
         wanted = 2 * before
         if wanted > PARTITIONS_MAX:
             raise NotDoubled(f"{PARTITIONS_MAX} partitions are the most")
@@ -130,6 +138,22 @@ class Doubling:
             raise NotDoubled(f"not ready within {timeout_s:g} s", missing) from None
         await self._switch(before, wanted)
         return await self._clean(wanted, tell, timeout_s)
+
+    async def _find(self) -> None:
+        """See that there is something to double; who watches would make a number of its own."""
+        try:
+            if await self._coordination.get(self._paths.number) is not None:
+                return
+        except ClusterError as error:
+            raise NotDoubled(f"the registry does not answer: {error}") from None
+        # A registry that has just come back empty is told the number after who is there.
+        views = self._coordination.watch_seats(self._paths.row(0))
+        async with aclosing(cast("AsyncGenerator[Mapping[int, bytes], None]", views)) as rows:
+            async for row in rows:
+                if row:
+                    return
+                break
+        raise NotDoubled(self._nobody)
 
     async def _looked(self) -> None:
         """Wait until everything has been looked at."""
@@ -210,7 +234,12 @@ class Doubling:
     def _progress(
         self, step: Step, partitions: int, wanted: int, missing: tuple[str, ...]
     ) -> Progress:
-        return Progress(step, partitions, wanted, self._replicas(), missing)
+        replicas = self._replicas()
+        if step is Step.READYING:
+            ready, of = _ready(replicas, partitions, wanted)
+        else:
+            ready, of = _cleaned(replicas, wanted)
+        return Progress(step, partitions, wanted, replicas, missing, ready, of)
 
     def _replicas(self) -> dict[int, Seats]:
         now = asyncio.get_running_loop().time()
@@ -239,6 +268,16 @@ class Doubling:
     def _flag(self) -> str:
         return "--partition" if self._role == "broker" else "--router-partition"
 
+    @property
+    def _nobody(self) -> str:
+        system = self._paths.root.split("/")[1]
+        if self._role == "broker":
+            return f"no system {system} at this registry: nobody is registered there"
+        return (
+            f"no independent routers of system {system} at this registry: nobody is registered in "
+            "any partition of routers"
+        )
+
     def _unclean(self, number: int) -> tuple[str, ...]:
         """Who still keeps what is another's by now, as they say themselves."""
         return tuple(
@@ -247,6 +286,23 @@ class Doubling:
             for seat in seats
             if 0 < seat.place.modulus < number
         )
+
+
+def _ready(replicas: Mapping[int, Seats], before: int, wanted: int) -> tuple[int, int]:
+    """Of the replicas that new partitions have, or will have if they are as their siblings, how
+    many run."""
+    ready = of = 0
+    for partition in range(before, wanted):
+        seats = replicas.get(partition, ())
+        ready += sum(seat.running for seat in seats)
+        of += max(len(seats), len(replicas.get(partition - before, ())), 1)
+    return ready, of
+
+
+def _cleaned(replicas: Mapping[int, Seats], number: int) -> tuple[int, int]:
+    """Of the replicas that say what they keep, how many keep no more than is theirs."""
+    kept = [seat.place.modulus for seats in replicas.values() for seat in seats]
+    return sum(modulus >= number for modulus in kept), sum(modulus > 0 for modulus in kept)
 
 
 def doubling_of(

@@ -14,6 +14,8 @@ from chappe.rooms.role import Role
 from chappe.rooms.roll import Roll, Seat, Seats, Weights
 from chappe.wire.rooms import RoleKind, State
 
+_UNREGISTERED = frozenset((RoleKind.PUBLISHER, RoleKind.GATEWAY))
+
 
 class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A proxy, a broker or a router, as the registry has it and as this process knows it."""
@@ -40,7 +42,8 @@ class OwnRole(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What this process does, and how much of it."""
 
     role: str
-    id: int
+    # None of who is not registered: publishers and gateways.
+    id: int | None = None
     state: str
     partition: int | None = None
     # Rooms, members, messages, ...: as the role counts them.
@@ -173,7 +176,8 @@ def _own(role: Role) -> OwnRole:
     state: State = getattr(role, "state", State.RUNNING)
     return OwnRole(
         role=role.kind.name.lower(),
-        id=role.id,
+        # A gateway's is its epoch, which is more than a number of JSON may be in browsers.
+        id=None if role.kind in _UNREGISTERED else role.id,
         state=state.name.lower(),
         partition=partition_of_role(role),
         load=dict(counts_of(role)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from chappe.cli.interrupt import Interrupted
 from chappe.cli.options import Json, console, print_json
+from chappe.cli.serve import log_to_stderr
 from chappe.errors import ClusterError, ConfigError
 from chappe.registry.registry import Registry
 from chappe.registry.url import open_registry
@@ -31,6 +30,7 @@ _STEPS = {
     Step.CLEANING: "the number is set; what moved is cleaned up",
     Step.DONE: "done",
 }
+_DONE = {Step.READYING: "ready", Step.CLEANING: "cleaned up"}
 
 
 def double(
@@ -60,7 +60,10 @@ def double(
     what = "partitions of routers" if routers else "partitions of brokers"
     if not yes and not withdraw:
         raise ConfigError(f"--yes: missing; the {what} would be doubled, and never be fewer again")
+    # What is tried again and again is no news.
+    log_to_stderr()
     found = _registry(registry, data)
+    run = None
     try:
         if withdraw:
             answer = asyncio.run(_with(found, options, routers, _withdraw))
@@ -74,11 +77,18 @@ def double(
         print_json({"ok": False, "reason": error.reason, "missing": list(error.missing)})
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; run it again to go on, or with --withdraw") from None
+        raise Interrupted(f"interrupted; {_advice(run)}") from None
     if as_json:
         print_json(answer)
     else:
         _tell(answer, what)
+
+
+def _advice(run: _Run | None) -> str:
+    """What may be done after an interruption: there is no way back once the number is set."""
+    if run is not None and run.step is not Step.READYING:
+        return "the number is set; run it again to watch the cleaning up"
+    return "run it again to go on, or with --withdraw"
 
 
 def _tell(answer: dict[str, Any], what: str) -> None:
@@ -87,6 +97,10 @@ def _tell(answer: dict[str, Any], what: str) -> None:
         console.print(f"[green]ok[/] {count} {what}; some still clean up:", highlight=False)
         for missing in answer["missing"]:
             console.print(Text(f"  {missing}"))
+    elif answer["resumed"]:
+        told = f"the doubling to {count} {what} that was begun is complete"
+        again = f"; run it again for {2 * count}"
+        console.print(f"[green]ok[/] {told}{again}", highlight=False, soft_wrap=True)
     else:
         console.print(f"[green]ok[/] {count} {what}", highlight=False)
 
@@ -125,7 +139,7 @@ async def _with(
 
 
 async def _withdraw(doubling: Doubling) -> dict[str, Any]:
-    return _answer(Step.DONE, await doubling.withdraw(), ())
+    return _answer(Step.DONE, await doubling.withdraw(), (), resumed=False)
 
 
 class _Run:
@@ -134,62 +148,58 @@ class _Run:
     def __init__(self, tell: Callable[[Progress], None], timeout_s: float) -> None:
         self._tell = tell
         self._timeout_s = timeout_s
+        self.step = Step.READYING
 
     async def __call__(self, doubling: Doubling) -> dict[str, Any]:
-        done = await doubling.run(self._tell, self._timeout_s)
-        return _answer(done.step, done.partitions, done.missing)
+        done = await doubling.run(self._note, self._timeout_s)
+        return _answer(done.step, done.partitions, done.missing, resumed=done.resumed)
+
+    def _note(self, progress: Progress) -> None:
+        self.step = progress.step
+        self._tell(progress)
 
 
-def _answer(step: Step, partitions: int, missing: tuple[str, ...]) -> dict[str, Any]:
-    return {"ok": True, "step": step, "partitions": partitions, "missing": list(missing)}
+def _answer(
+    step: Step, partitions: int, missing: tuple[str, ...], *, resumed: bool
+) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "step": step,
+        "partitions": partitions,
+        "missing": list(missing),
+        "resumed": resumed,
+    }
 
 
 @contextmanager
 def _shown(as_json: bool) -> Iterator[Callable[[Progress], None]]:
-    """Show how far it is on standard error: a table for a person, a line for a log."""
+    """Show how far it is on standard error: one line that changes, or a line each for a log."""
     errors = Console(stderr=True, emoji=False)
     if as_json or not sys.stderr.isatty():
         yield _Lines(errors)
         return
     with Live(Text("looks at the registry"), console=errors, transient=True) as live:
-        yield lambda progress: live.update(_view(progress))
+        yield lambda progress: live.update(Text(line(progress)))
 
 
 class _Lines:
-    """Says each step once, and then how much is missing."""
+    """Says what is new, once."""
 
     def __init__(self, errors: Console) -> None:
         self._errors = errors
-        self._last = ("", math.inf)
+        self._last = ""
 
     def __call__(self, progress: Progress) -> None:
-        now = (_STEPS[progress.step], len(progress.missing))
+        now = line(progress)
         if now != self._last:
             self._last = now
-            line = f"{_numbers(progress)} partitions: {now[0]}"
-            left = f", {now[1]} to go" if now[1] else ""
-            self._errors.print(Text(line + left), soft_wrap=True)
+            self._errors.print(Text(now), soft_wrap=True)
 
 
-def _numbers(progress: Progress) -> str:
+def line(progress: Progress) -> str:
+    """How far a doubling is."""
     before, after = progress.partitions, progress.wanted
-    return f"{before} -> {after}" if after > before else str(after)
-
-
-def _view(progress: Progress) -> RenderableType:
-    table = Table(
-        "partition",
-        "replica",
-        "node",
-        "state",
-        title=f"{_numbers(progress)} partitions: {_STEPS[progress.step]}",
-        title_justify="left",
-    )
-    for partition in range(progress.wanted):
-        seats = progress.replicas.get(partition, ())
-        for seat in seats:
-            state = ("running", "green") if seat.running else ("init", "yellow")
-            table.add_row(str(partition), str(seat.id), Text(seat.name), Text(*state))
-        if not seats:
-            table.add_row(str(partition), "", "", Text("nobody", "red"))
-    return table
+    numbers = f"{before} -> {after}" if after > before else str(after)
+    word = _DONE.get(progress.step)
+    far = f", {progress.ready} of {progress.of} {word}" if word else ""
+    return f"{numbers} partitions: {_STEPS[progress.step]}{far}"

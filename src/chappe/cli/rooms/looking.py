@@ -11,9 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from chappe.address import KINDS
 from chappe.cli.live import show
 from chappe.cli.queue.asker import Asker, asking
-from chappe.errors import ConfigError
+from chappe.errors import BadRequest, ConfigError
 
 Watch = Annotated[float, typer.Option(help="Show it anew every so many seconds.")]
 
@@ -53,14 +54,32 @@ def members(
     n: Annotated[int, typer.Option("--n", "-n", help="Name them, if they are no more.")] = 0,
 ) -> None:
     """Tell how many are in a room, anywhere, and who if they are few."""
-    room = name.removeprefix("room:")
-    if not room:
-        raise ConfigError("NAME: a room's name is not empty")
+    room = _room(name)
+    if n < 0:
+        raise ConfigError("-n: must be 0 or above")
     path = f"/v1/rooms/{quote(room, safe='/')}/members"
-    answer = asker.node().get(path, **{"as": asker.as_, "who": n})
+    try:
+        answer = asker.node().get(path, **{"as": asker.as_, "who": n})
+    except BadRequest as error:
+        # The node's words for it.
+        field, _, rest = error.reason.partition(": ")
+        if field not in ("n", "who"):
+            raise
+        raise ConfigError(f"-n: {rest}") from None
     told = [f"{answer.get('n', 0):,} in room:{_plain(room)}"]
     told += [f"  {_plain(member)}" for member in answer.get("members") or ()]
     asker.tell(answer, "\n".join(told).replace("[", r"\["))
+
+
+def _room(name: str) -> str:
+    """A room's name; raises ConfigError for an address of another kind."""
+    kind, colon, _ = name.partition(":")
+    if colon and kind in KINDS and kind != "room":
+        raise ConfigError(f"NAME: {kind}: is not a room's; say room:{name} if it is called so")
+    room = name.removeprefix("room:")
+    if not room:
+        raise ConfigError("NAME: a room's name is not empty")
+    return room
 
 
 def status_view(found: dict[str, Any]) -> RenderableType:
@@ -77,7 +96,7 @@ def status_view(found: dict[str, Any]) -> RenderableType:
     own = _table("This node", "role", "id", "state", "load")
     for role in found["roles"]:
         load = ", ".join(f"{name} {count:,}" for name, count in role.get("load", {}).items())
-        own.add_row(_role(role), str(role["id"]), _state(role), Text(load))
+        own.add_row(_role(role), str(role.get("id", "-")), _state(role), Text(load))
     others = _table("All", "role", "id", "node", "state", "answers", "ms", "weight")
     for replica in (*found["proxies"], *found["brokers"], *found["routers"]):
         others.add_row(*_replica(replica))

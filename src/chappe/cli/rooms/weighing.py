@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -24,10 +25,17 @@ def weigh(
 ) -> None:
     """Set the weights of proxies and brokers, in the place of all that were set before."""
     proxies, brokers = _weights("--proxy", proxy), _weights("--broker", broker)
-    if measured == bool(proxies or brokers):
+    if not (measured or proxies or brokers):
+        raise ConfigError("say --proxy, --broker or --measured")
+    if measured and (proxies or brokers):
         raise ConfigError("--measured: say either that, or weights")
+    node, who = asker.node(), {"as": asker.as_} if asker.as_ else {}
+    if not measured:
+        there = node.get("/v1/rooms/status", **who)
+        _check("--proxy", proxies, there["proxies"])
+        _check("--broker", brokers, there["brokers"])
     body = {"proxies": proxies, "brokers": brokers}
-    answer = asker.node().put("/v1/rooms/weights", body | ({"as": asker.as_} if asker.as_ else {}))
+    answer = node.put("/v1/rooms/weights", body | who)
     told = f"{len(proxies)} proxies and {len(brokers)} brokers have weights; others are measured"
     asker.tell(answer, f"[green]ok[/] {told}")
 
@@ -43,5 +51,16 @@ def _weights(flag: str, given: list[str] | None) -> dict[str, float]:
         # So written, NaN is refused as well.
         if not (equals and id_.isascii() and id_.isdigit() and 0 <= value < math.inf):
             raise ConfigError(f"{flag}: {text!r} is not ID=WEIGHT, such as 3=0.5")
-        weights[id_] = value
+        # 03 is 3.
+        weights[str(int(id_))] = value
     return weights
+
+
+def _check(flag: str, weights: Mapping[str, float], there: list[dict[str, Any]]) -> None:
+    """Raise ConfigError for an id that nobody has: its weight would wait for somebody in vain."""
+    ids = {str(each["id"]) for each in there}
+    for id_ in weights:
+        if id_ not in ids:
+            role = flag.removeprefix("--")
+            known = ", ".join(sorted(ids, key=int)) or "nobody"
+            raise ConfigError(f"{flag}: there is no {role} {id_} (but {known})")
