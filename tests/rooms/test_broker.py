@@ -523,3 +523,17 @@ def test_before_it_is_registered_it_subscribes_to_nobody():
     shop.broker.id = 7
     shop.settle(1.0)
     assert {(op.id, op.sender_id) for _, op in shop.post.of(Pulse)} == {(91, 7)}
+
+
+def test_how_far_the_clocks_of_gateways_are_ahead_is_told_now_and_then():
+    shop = Shop()
+    shop.login(1, "7")
+    told: list[tuple[str, int, int]] = []
+    shop.recorder.link_beat = lambda *beat: told.append(beat)
+    shop.settle(9.5)
+    assert told == []
+    shop.silent = {1}
+    (neighbour,) = shop.broker.pulses.answering()
+    neighbour.ahead_us, neighbour.round_trip_s = 7, 0.001
+    shop.settle(0.9)
+    assert told == [("g1", 7, 1000)]

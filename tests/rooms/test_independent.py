@@ -40,10 +40,17 @@ def key(room: int) -> str:
 class Rig(Bench):
     """A replica of a partition of routers, with others that answer."""
 
-    def __init__(self, *peers: int, partition: int = 0, partitions: int = 1) -> None:
+    def __init__(
+        self,
+        *peers: int,
+        partition: int = 0,
+        partitions: int = 1,
+        loaded: bool = True,
+        options: RoomsOptions = OPTIONS,
+    ) -> None:
         super().__init__()
         self.router = IndependentRouter(
-            options=OPTIONS,
+            options=options,
             post=self.post,
             clock=self.clock,
             name="r1",
@@ -51,6 +58,8 @@ class Rig(Bench):
             partition=partition,
         )
         self.router.id = ME
+        if loaded:
+            self.router.loaded(self.now)
         self.peers = peers
         self.gateways = [GATEWAY]
         self.number = partitions
@@ -166,7 +175,7 @@ def test_a_sign_of_life_is_answered_with_what_the_router_is() -> None:
     rig.subscribe(1)
     ((to, said),) = rig.post.of(Pulsed)
     assert to == endpoint(1)
-    assert (said.partition, said.number, said.state) == (1, 2, State.INIT)
+    assert (said.partition, said.number, said.state) == (1, 2, State.RUNNING)
 
 
 def test_an_announcement_goes_to_the_peers_first_and_then_to_its_own_brokers() -> None:
@@ -281,7 +290,7 @@ def test_rooms_of_other_partitions_are_left_to_others() -> None:
 
 
 def test_a_new_partition_has_what_its_sibling_has() -> None:  # R8
-    rig = Rig(partition=3, partitions=2)
+    rig = Rig(partition=3, partitions=2, loaded=False)
     rig.subscribe(1)
     rows = [(key(room), write_row(GATEWAY, entry(room))) for room in range(8)]
     rig.router.load([*rows, ("nonsense", b"")])
@@ -357,3 +366,62 @@ def test_of_a_dead_gateway_each_row_is_removed_by_the_replica_whose_it_is() -> N
     rig.gateways.clear()
     rig.run(OPTIONS.expire_s + 2)
     assert rig.router.changes() == ({}, [key(6)])
+
+
+def test_gateways_with_one_epoch_are_each_waited_for() -> None:
+    rig = Rig(partition=1, partitions=2)
+    rig.run(1.0)
+    rig.look(4)
+    for _ in range(20):
+        rig.pulse(card(91, epoch=GATEWAY.epoch), 4)  # the other one goes by the old number
+        rig.run(0.25)
+        rig.pulse(card(91, epoch=GATEWAY.epoch), 4)
+        rig.pass_time(rig.router, 0.25)
+    assert rig.router.modulus == 2
+
+
+def test_who_starts_waits_for_gateways_that_the_store_knows_of() -> None:
+    fresh = Rig(partition=1, partitions=4, loaded=False)
+    fresh.gateways.clear()
+    fresh.run(2.0)
+    assert fresh.router.modulus == 2
+    fresh.say(Goodbye(GATEWAY), 90)
+    other = card(92, epoch=3)
+    fresh.router.load([(row_key(1, APP, "1", "g92"), write_row(other, entry(1)))])
+    fresh.router.loaded(fresh.now)
+    fresh.run(OPTIONS.confirm_s - 2)
+    assert fresh.router.modulus == 2
+    fresh.run(5.0)
+    assert fresh.router.modulus == 4
+
+
+def test_a_peer_that_answers_but_takes_nothing_is_not_waited_for() -> None:  # R5
+    rig = Rig(PEER, PEER_2)
+    rig.subscribe(1)
+    for seq in range(1, 60):
+        rig.says[PEER] = {"taken": 0}
+        rig.says[PEER_2] = {"taken": seq}
+        rig.announce(entry(6, seq))
+        rig.run(0.1)
+    rig.announce(entry(6, 100))
+    rig.note(1, 100)
+    assert rig.peer_confirms(PEER_2, 0, 100) == [Confirmed("g90", 1, [100], 1)]
+
+
+def test_a_peer_is_told_how_much_was_taken_of_it() -> None:  # R5
+    rig = Rig(PEER)
+    for seq in (1, 2, 3):
+        rig.pass_(entry(6, seq))
+    rig.post.said.clear()
+    rig.say(Pulse(RoleKind.ROUTER, PEER, RoleKind.ROUTER, ME, 1, 0.0, 1), PEER)
+    assert [said.taken for _, said in rig.post.of(Pulsed)] == [3]
+
+
+def test_subscribers_are_bounded_and_who_subscribed_stays() -> None:
+    rig = Rig(options=RoomsOptions(peers_max=2))
+    for broker in (1, 2, 3):
+        rig.subscribe(broker)
+    rig.subscribe(1)
+    rig.announce(entry(6))
+    assert rig.logins() == {1: [6], 2: [6]}
+    assert rig.router.dropped["subscribers"] == 1

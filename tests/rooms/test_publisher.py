@@ -260,3 +260,17 @@ def test_what_leaves_the_node_is_told():
         desk.publish(str(room))
     assert [entry[3] for entry in told] == [("n1",), ("n1",)]  # type: ignore[index]
     assert desk.publisher.counts["messages"] == 4
+
+
+def test_how_far_the_clocks_of_proxies_are_ahead_is_told_now_and_then():
+    desk = Desk(1, 2)
+    told: list[tuple[str, int, int]] = []
+    desk.recorder.link_beat = lambda *beat: told.append(beat)
+    desk.settle(9.5)
+    assert told == []
+    desk.silent = {1, 2}
+    for id_ in (1, 2):
+        neighbour = desk.publisher.pulses.get(id_)
+        neighbour.ahead_us, neighbour.round_trip_s = 7 * id_, id_ / 1000
+    desk.settle(0.9)
+    assert told == [("n1", 7, 1000), ("n2", 14, 2000)]

@@ -9,7 +9,7 @@ import pytest
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.pulse import Pulses, Tally, answer
 from chappe.rooms.role import Source
-from chappe.rooms.roll import Roll
+from chappe.rooms.roll import Roll, Seat
 from chappe.wire.rooms import Card, Pulse, Pulsed, RoleKind, RoomOp, State
 from tests.rooms.rig import Bench, endpoint, pulsed, seat, seats, source
 
@@ -319,3 +319,23 @@ def test_a_tally_counts_each_sender_and_has_a_bound():
     assert [tally.of(endpoint(sender)) for sender in (1, 2, 3)] == [0, 1, 1]
     tally.count(endpoint(3))
     assert tally.of(endpoint(3)) == 2
+
+
+def test_who_sits_down_again_as_another_is_who_it_was(bench: Bench, asker: Asker):
+    bench.says[1] = {"number": 4, "taken": 3}
+    bench.clock.now += 0.002
+    bench.answer(asker)
+    asker.pulses.sent(1, 5)
+    before = asker.pulses.get(1)
+    asker.pulses.watch((Seat(9, seat(1).place), *seats(2)), bench.now)
+    after = asker.pulses.get(9)
+    assert after is not None
+    assert before is not None
+    assert after is not before
+    for name in ("state", "number", "heard", "answering", "success", "round_trip_s"):
+        assert getattr(after, name) == getattr(before, name), name
+    for name in ("ahead_us", "measured", "sent", "taken"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert after.measured
+    assert asker.pulses.alive(9)
+    assert after in asker.pulses.answering()

@@ -489,3 +489,70 @@ def test_rooms_that_were_left_are_forgotten_after_a_while() -> None:
     assert rig.router.book.rows == 1
     rig.run(12)
     assert rig.router.book.rows == 0
+
+
+def churn(rig: Rig, rooms: range, at: float) -> None:
+    """Have rooms joined and left, each of which is said twice (R11)."""
+    for number in rooms:
+        for seq, members in ((1, 1), (1, 1), (2, 0), (2, 0)):
+            rig.announce(entry(number, seq, members))
+    rig.router.changes()
+    rig.run(at - rig.now)
+
+
+def test_rooms_that_come_and_go_do_not_heap_up() -> None:
+    rig = two_by_two()
+    start = rig.now
+    for second in range(25):
+        churn(rig, range(second * 200, second * 200 + 200), start + second + 1)
+        assert rig.router.book.rows <= 200 * 12
+    (known,) = rig.router.book.gateways.values()
+    assert len(known.left) == rig.router.book.rows
+    churn(rig, range(1), rig.now + 12)
+    assert (rig.router.book.rows, len(known.left)) == (0, 0)
+
+
+def test_one_room_that_comes_and_goes_is_remembered_once() -> None:
+    rig = two_by_two()
+    for seq in range(0, 1000, 2):
+        rig.announce(entry(6, seq, 1))
+        rig.announce(entry(6, seq + 1, 0))
+    (known,) = rig.router.book.gateways.values()
+    assert len(known.left) == 1
+    rig.announce(entry(6, 1000, 1))
+    assert len(known.left) == 0
+    rig.run(12)
+    assert rig.router.book.rows == 1
+
+
+def test_more_rooms_than_go_in_one_slice_are_forgotten_within_a_second() -> None:
+    rig = two_by_two()
+    for seq, members in ((1, 1), (2, 0)):
+        rig.announce(*(entry(number, seq, members) for number in range(50_000)))
+    rig.run(12.5)
+    assert rig.router.book.rows == 0
+
+
+def test_rooms_that_were_left_give_way_to_one_that_is_joined() -> None:
+    rig = Rig({0: seats(1)}, 1, options=RoomsOptions(entries_max=10))
+    rig.announce(*(entry(number, 1, 0) for number in range(10)))
+    rig.router.changes()
+    rig.announce(entry(77, 2))
+    (known,) = rig.router.book.gateways.values()
+    assert (APP, "77") in known.rows
+    assert (rig.router.book.rows, rig.router.book.refused) == (10, 0)
+    # Not to another one that was left.
+    rig.announce(entry(78, 3, 0))
+    assert (rig.router.book.rows, rig.router.book.refused) == (10, 1)
+
+
+def test_news_for_a_store_that_is_away_is_bounded() -> None:
+    rig = Rig({0: seats(1)}, 1, options=RoomsOptions(entries_max=10))
+    for number in range(10):
+        rig.announce(entry(number, 1))
+        rig.announce(entry(number, 2, 0))
+    for number in range(10, 15):
+        rig.announce(entry(number, 1))
+    puts, deletes = rig.router.changes()
+    assert (len(puts), len(deletes), rig.router.book.refused) == (0, 10, 5)
+    assert rig.router.changes() == ({}, [])

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 from chappe.errors import StorageError
-from chappe.rooms.book import Book, Known
+from chappe.rooms.book import Book, Known, Row
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.row import read_row
 from chappe.wire.rooms import Card, Entry
@@ -82,8 +82,12 @@ class Audit:
     def missing(self, now: float) -> Iterator[None]:
         """Have rows written that were not there; yields after each room of the book."""
         for known in list(self._book.gateways.values()):
-            for key, row in list(known.rows.items()):
-                fresh = row.told and row.written and row.seen > now - self._stale_s
-                if fresh and row.members and row.audited != self._round and not known.gone:
+            for key in list(known.rows):
+                row = known.rows.get(key)
+                if row is not None and not known.gone and self._is_missing(row, now):
                     self._book.write(known.card, Entry(*key, row.number, row.seq, row.members))
                 yield
+
+    def _is_missing(self, row: Row, now: float) -> bool:
+        fresh = row.told and row.written and row.seen > now - self._stale_s
+        return fresh and bool(row.members) and row.audited != self._round

@@ -12,7 +12,7 @@ it has no more. How many members it has is not; nor is a refresh.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
@@ -54,7 +54,7 @@ class Row:
 class Known:
     """A gateway."""
 
-    __slots__ = ("card", "gone", "heard", "rows", "taken")
+    __slots__ = ("card", "gone", "heard", "left", "rows", "taken")
 
     def __init__(self, card: Card, now: float) -> None:
         self.card = card
@@ -65,6 +65,8 @@ class Known:
         self.taken = 0
         # The one that was longest not told of is first.
         self.rows: dict[Key, Row] = {}
+        # Those of them that were left, and when they may be forgotten; the next one is first.
+        self.left: OrderedDict[Key, float] = OrderedDict()
 
 
 class Book:
@@ -81,8 +83,8 @@ class Book:
         self.unreadable = 0
         self._changes: dict[str, bytes | None] = {}
         # Rows of gateways that are gone, or of an older epoch: they go from the store bit by bit.
-        self._dropping: deque[tuple[str, dict[Key, Row]]] = deque()
-        self._left: deque[tuple[float, Known, Key]] = deque()
+        self._dropping: deque[Known] = deque()
+        self._forgetting: Iterator[None] | None = None
         self._cleaning: Iterator[None] = iter(())
         self._next_slice = math.inf
         self._next_sweep = math.inf
@@ -127,7 +129,7 @@ class Book:
                 known.rows[key] = row
                 if entry.seq < row.seq:
                     continue
-            elif row is None and self.rows >= self._options.entries_max:
+            elif row is None and not self._has_room(known, entry):
                 self.refused += 1
                 continue
             self._take(known, key, row, entry, now, write)
@@ -144,12 +146,21 @@ class Book:
         known.rows[key] = row
         row.seq, row.members, row.seen, row.told = entry.seq, entry.members, now, True
         if not entry.members:
-            self._left.append((now + LEFT_S, known, key))
+            known.left[key] = now + LEFT_S
+            known.left.move_to_end(key)
+        elif known.left:
+            known.left.pop(key, None)
         if news:
             row.written = write
             if write:
                 put = write_row(known.card, entry) if entry.members else None
                 self._change(row_key(entry.number, *key, known.card.name), put)
+
+    def _has_room(self, known: Known, entry: Entry) -> bool:
+        """Whether there is room for one more; one that was left gives way to who joins."""
+        if self.rows >= self._options.entries_max and entry.members and known.left:
+            self._remove(known, next(iter(known.left)))
+        return self.rows < self._options.entries_max
 
     def part(self, card: Card, now: float) -> bool:
         """A gateway has said goodbye; whether that is news."""
@@ -216,8 +227,7 @@ class Book:
         """
         since = now - self._stale_s
         for known in list(self.gateways.values()):
-            rows = list(known.rows.items())
-            yield known.card, _entries(rows, since, own)
+            yield known.card, _entries(known, since, own)
 
     def clean(self, partition: int, modulus: int, now: float) -> None:
         """Drop rooms that are another partition's business now, bit by bit; not from the store."""
@@ -226,8 +236,9 @@ class Book:
 
     def _clean(self, partition: int, modulus: int) -> Iterator[None]:
         for known in list(self.gateways.values()):
-            for key, row in list(known.rows.items()):
-                if not keeps(row.number, partition, modulus) and known.rows.get(key) is row:
+            for key in list(known.rows):
+                row = known.rows.get(key)
+                if row is not None and not keeps(row.number, partition, modulus):
                     self._remove(known, key)
                 yield
 
@@ -236,7 +247,9 @@ class Book:
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_S if self.gateways else math.inf
             self._sweep(now)
-            self._forget_left(now)
+            # One that is under way goes on first, so that the last gateway's turn comes.
+            self._forgetting = self._forgetting or self._forget_left(now)
+            self._next_slice = min(self._next_slice, now)
         if now >= self._next_slice:
             self._next_slice = now + SLICE_S if self._slice() else math.inf
 
@@ -245,7 +258,12 @@ class Book:
         budget = SLICE_ROWS
         while self._dropping and budget > 0:
             budget -= self._drop_some(budget)
-        cleaned = sum(1 for _ in islice(self._cleaning, budget))
+        if self._forgetting is not None and budget > 0:
+            forgotten = sum(1 for _ in islice(self._forgetting, budget))
+            if forgotten < budget:
+                self._forgetting = None
+            budget -= forgotten
+        cleaned = sum(1 for _ in islice(self._cleaning, max(budget, 0)))
         return bool(self._dropping) or budget <= 0 or cleaned > 0
 
     def _sweep(self, now: float) -> None:
@@ -271,18 +289,19 @@ class Book:
             if not row.told and self.owns(row.number):
                 self._change(row_key(row.number, *key, known.card.name), None)
 
-    def _forget_left(self, now: float) -> None:
-        left = self._left
-        for _ in range(min(len(left), 10 * SLICE_ROWS)):
-            if left[0][0] > now:
-                return
-            _, known, key = left.popleft()
-            row = known.rows.get(key)
-            if row is not None and not row.members and row.seen <= now - LEFT_S:
+    def _forget_left(self, now: float) -> Iterator[None]:
+        """Forget rooms that were left long enough ago; yields after each."""
+        for known in list(self.gateways.values()):
+            while known.left:
+                key, at = next(iter(known.left.items()))
+                if at > now:
+                    break
                 self._remove(known, key)
+                yield
 
     def _remove(self, known: Known, key: Key) -> None:
         del known.rows[key]
+        known.left.pop(key, None)
         if self.gateways.get(known.card.name) is known:
             self.rows -= 1
 
@@ -290,16 +309,20 @@ class Book:
         """Let all rooms of a gateway go."""
         self.rows -= len(known.rows)
         if known.rows:
-            self._dropping.append((known.card.name, known.rows))
-            known.rows = {}
+            gone = Known(known.card, now)
+            gone.rows, known.rows = known.rows, gone.rows
+            gone.left, known.left = known.left, gone.left
+            self._dropping.append(gone)
             self._next_slice = min(self._next_slice, now)
 
     def _drop_some(self, budget: int) -> int:
-        name, rows = self._dropping[0]
+        gone = self._dropping[0]
+        name, rows = gone.card.name, gone.rows
         known = self.gateways.get(name)
         count = min(budget, len(rows))
         for _ in range(count):
             key, row = rows.popitem()
+            gone.left.pop(key, None)
             # It may have come again, here or by its own router, with what counts now.
             mine = (row.told and row.written) or self.owns(row.number)
             if mine and (known is None or key not in known.rows):
@@ -309,10 +332,15 @@ class Book:
         return max(count, 1)
 
 
-def _entries(rows: list[tuple[Key, Row]], since: float, own: bool) -> Iterator[Entry | None]:
-    for (app, room), row in rows:
-        recent = row.told and row.seen >= since and (row.written or not own)
-        yield Entry(app, room, row.number, row.seq, row.members) if recent else None
+def _entries(known: Known, since: float, own: bool) -> Iterator[Entry | None]:
+    # Keys alone are had at once without a pause that anybody notices, however many there are.
+    rows = known.rows
+    for key in list(rows):
+        row = rows.get(key)
+        if row is None or not row.told or row.seen < since or (own and not row.written):
+            yield None
+        else:
+            yield Entry(*key, row.number, row.seq, row.members)
 
 
 def _everything(number: int) -> bool:

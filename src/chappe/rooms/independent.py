@@ -38,6 +38,7 @@ from chappe.wire.rooms import (
     Pulse,
     RoleKind,
     RoomOp,
+    State,
 )
 
 
@@ -106,7 +107,7 @@ class IndependentRouter(Router):
     def see(self, roll: Roll, now: float) -> None:
         """Take note of the number of partitions, and of the other replicas of this one."""
         self._roll = roll
-        if self._modulus.see(roll.router_partitions, (), now):
+        if self._modulus.see(roll.router_partitions, self._gateways(), now):
             self.book.clean(self.partition, self.modulus, now)
         self._settle_at = math.inf if self._modulus.settled else now
         seats = roll.independent.get(self.partition, ())
@@ -127,10 +128,22 @@ class IndependentRouter(Router):
         super().tick(now)
 
     def _settle(self, now: float) -> None:
-        """Keep the rooms of one half only, once all gateways go by the new number."""
-        if self._modulus.settle(now):
+        """Keep the rooms of one half only, once all gateways go by the new number.
+
+        Who still loads does not know yet whom to wait for.
+        """
+        self._modulus.see(self._modulus.partitions, self._gateways(), now)
+        if self.state is State.RUNNING and self._modulus.settle(now):
             self.book.clean(self.partition, self.modulus, now)
         self._settle_at = math.inf if self._modulus.settled else now + self._options.pulse_s
+
+    def _gateways(self) -> Iterable[Hashable]:
+        """Who may announce something here; of several gateways epochs may be the same."""
+        return (
+            (known.card.name, known.card.epoch)
+            for known in self.book.gateways.values()
+            if not known.gone
+        )
 
     def _forget_silent(self, now: float) -> None:
         gone = False
@@ -214,7 +227,7 @@ class IndependentRouter(Router):
         if op.card is not None:
             known = self._hear(op.card, now)
             if known is not None:
-                self._modulus.hear(op.sender_id, op.number, now)
+                self._modulus.hear((op.card.name, op.card.epoch), op.number, now)
                 taken = known.taken
         elif op.sender is RoleKind.BROKER:
             self._subscribe(op, source.endpoint, now)

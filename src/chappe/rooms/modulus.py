@@ -11,7 +11,7 @@ to it say what they go by within a beat or so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from chappe.rooms.partition import keeps
@@ -38,8 +38,8 @@ class Modulus:
         self.partitions = 0
         self._since = math.inf
         self._agreed = math.inf
-        self._expected: dict[int, float] = {}
-        self._said: dict[int, _Said] = {}
+        self._expected: dict[Hashable, float] = {}
+        self._said: dict[Hashable, _Said] = {}
 
     def keeps(self, room: int) -> bool:
         """Whether a room is kept."""
@@ -50,7 +50,7 @@ class Modulus:
         """Whether no other number is waited for."""
         return self.number >= self.partitions
 
-    def see(self, partitions: int, senders: Iterable[int], now: float) -> bool:
+    def see(self, partitions: int, senders: Iterable[Hashable], now: float) -> bool:
         """Take note of how many partitions there are, and of who sends to them.
 
         Tells whether the modulus is another one now. A number that is less than before is not
@@ -71,7 +71,7 @@ class Modulus:
         """Whether its partition is among those that there are, so that it may be sent to."""
         return self.partition < self.partitions
 
-    def hear(self, sender: int, number: int, now: float) -> None:
+    def hear(self, sender: Hashable, number: int, now: float) -> None:
         """Somebody who sends says by what number of partitions it goes."""
         if sender not in self._said and len(self._said) >= SENDERS_MAX:
             del self._said[next(iter(self._said))]
@@ -102,7 +102,7 @@ class Modulus:
             for sender, said in self._said.items()
         )
 
-    def _last(self, sender: int, said: _Said) -> float:
+    def _last(self, sender: Hashable, said: _Said) -> float:
         """When one that goes by an old number was heard, or expected, last."""
         return max(said.heard, self._since) if sender in self._expected else said.heard
 

@@ -99,7 +99,7 @@ class Neighbour:
         self.state, self.number = before.state, before.number
         self.heard, self.answering = before.heard, before.answering
         self.success, self.round_trip_s = before.success, before.round_trip_s
-        self.ahead_us = before.ahead_us
+        self.ahead_us, self.measured = before.ahead_us, before.measured
         self.sent, self.taken = before.sent, before.taken
 
     def measure(self, round_trip_s: float, ahead_us: int) -> None:
