@@ -197,13 +197,25 @@ def test_what_nobody_was_here_for_is_delivered_if_a_copy_comes_after_a_join() ->
     assert rig.got() == [1]
 
 
-def test_ids_and_flows_are_bounded() -> None:  # R11
+def test_a_copy_is_not_delivered_though_its_id_was_forgotten() -> None:  # R2, R11
     rig = joined("7", options=RoomsOptions(dedup_max=2, flows_max=1))
     for each in (1, 2, 3):
         rig.deliver(each, reliable=True)
     rig.deliver(1, reliable=True)
     rig.deliver(3, reliable=True)
-    assert rig.got() == [1, 2, 3, 1]
+    assert rig.got() == [1, 2, 3]
+    assert rig.gateway.drops == {"too_old": 1, "duplicate": 1}
+    assert rig.recorder.drops == {"too_old": 1}
+
+
+def test_nor_is_a_normal_message_whose_publisher_was_forgotten_as_well() -> None:  # R2, R14
+    rig = joined("7", "8", options=RoomsOptions(dedup_max=2, flows_max=1))
+    rig.deliver(1)
+    for each in (2, 3, 4):
+        rig.deliver(each, "8")
+    rig.deliver(1)
+    assert rig.got() == [1, 2, 3, 4]
+    assert rig.gateway.drops == {"too_old": 1}
 
 
 def confirm(rig: Rig, *seqs: int, name: str = "g90", epoch: int = 4, router: int = 0) -> None:

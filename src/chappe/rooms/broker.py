@@ -26,6 +26,7 @@ from chappe.rooms.stamp import stamp
 from chappe.rooms.subscription import Subscription
 from chappe.rooms.table import Table
 from chappe.wire.rooms import (
+    PSEUDO_APP,
     Carry,
     Count,
     Counted,
@@ -45,7 +46,6 @@ from chappe.wire.rooms import (
 # How often it is told what a broker does, and which rooms keep it busy.
 REPORT_S = 10.0
 _ROOM = len("room:")
-PSEUDO_APP = "~"
 
 
 class Broker:

@@ -26,6 +26,7 @@ from chappe.rooms.role import Post, Source
 from chappe.rooms.roll import Roll
 from chappe.rooms.routes import Routes
 from chappe.wire.rooms import (
+    PSEUDO_APP,
     Card,
     Confirmed,
     Counted,
@@ -40,7 +41,6 @@ from chappe.wire.rooms import (
     Who,
 )
 
-PSEUDO_APP = "~"
 _ROOM = "room:"
 # A room that nobody is in here is denied once in so long; so many are remembered.
 DENY_S = 1.0
@@ -236,9 +236,7 @@ class Gateway:
         if not self._audience.count(app, to[len(_ROOM) :]):
             self._deny(op, source, now)
         elif not self._dedup.first(message.id):
-            self.drops["duplicate"] += 1
-            if self._hops is not None:
-                self._hops.copied(app, message, self._came_from(op, source))
+            self._refuse(op, source)
         elif not op.reliable and not self._order.take(
             app, to, message.id, (source.name, op.proxy, op.broker)
         ):
@@ -248,6 +246,18 @@ class Gateway:
         else:
             self.delivered += 1
             self._audience.deliver(app, message, self._came_from(op, source))
+
+    def _refuse(self, op: Deliver, source: Source) -> None:
+        """Leave out a message that was here before, or may have been."""
+        app, message = op.app, op.message
+        copied = message.id in self._dedup
+        self.drops["duplicate" if copied else "too_old"] += 1
+        if self._hops is None:
+            return
+        if copied:
+            self._hops.copied(app, message, self._came_from(op, source))
+        else:
+            self._hops.dropped(app, message, "too_old")
 
     def _came_from(self, op: Deliver, source: Source) -> str:
         if self._hops is not None:

@@ -20,6 +20,9 @@ import msgspec
 from chappe.message import Message
 from chappe.wire.refusal import UNREADABLE, refusal
 
+# The app of rooms that only probes go to.
+PSEUDO_APP = "~"
+
 
 class RoleKind(IntEnum):
     """What a process does for rooms."""
