@@ -25,7 +25,8 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     timeout_s: float = 1.0
     # So many failures of one link, one after the other, and somebody is told.
     alarm_failures: int = 5
-    # The least share of messages that is to arrive.
+    # The least share of messages that is to arrive. Who runs over links that lose more, and knows
+    # it, sets less, and is told only when it gets worse.
     sla: float = 0.99
     # Measurements kept of each link: percentiles are of these.
     samples_max: int = 600

@@ -57,18 +57,15 @@ def up(
     ] = None,
 ) -> None:
     """Run a layout of rooms until told to stop; what dies is replaced, SIGTERM drains all."""
-    given = {
-        "partitions": partitions,
-        "replicas": replicas,
-        "gateways": gateways,
-        "proxies": proxies,
-        "routers": routers,
-        "router_partitions": router_partitions,
-    }
-    asked = {option: value for option, value in given.items() if value is not None}
-    if simple and asked:
-        raise ConfigError(f"--simple: not together with --{next(iter(asked)).replace('_', '-')}")
-    layout = Layout(**asked)
+    layout = _layout(
+        simple,
+        partitions=partitions,
+        replicas=replicas,
+        gateways=gateways,
+        proxies=proxies,
+        routers=routers,
+        router_partitions=router_partitions,
+    )
     flags = {
         "dev": dev or None,
         "host": host,
@@ -91,3 +88,10 @@ def up(
     from chappe.node.supervisor import Supervisor  # noqa: PLC0415
 
     Supervisor(RoomsCrew(options, layout)).run(tell_ready)
+
+
+def _layout(simple: bool, **given: int | None) -> Layout:
+    asked = {option: value for option, value in given.items() if value is not None}
+    if simple and asked:
+        raise ConfigError(f"--simple: not together with --{next(iter(asked)).replace('_', '-')}")
+    return Layout(**asked)
