@@ -105,3 +105,15 @@ def test_no_more_questions_wait_than_the_bound() -> None:
         ask.ask(APP, "7", 0, NOW, told)
     assert told.answers == [(-1, None)]
     assert len(post.said) == ASKS_MAX
+
+
+def test_proxies_that_are_known_to_answer_are_asked_before_others() -> None:
+    ask, post, told = asking(1, 2, 3)
+    ask.living = lambda proxies: [seat for seat in proxies if seat.id == 2]
+    for _ in range(4):
+        ask.ask(APP, "7", 0, NOW, told)
+    assert {to for to, _ in post.said} == {endpoint(2)}
+    ask.living = lambda proxies: []
+    for _ in range(3):
+        ask.ask(APP, "7", 0, NOW, told)
+    assert {to for to, _ in post.said} == {endpoint(1), endpoint(2), endpoint(3)}

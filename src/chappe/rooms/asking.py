@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from chappe.rooms.partition import room_number
 from chappe.rooms.role import Post
-from chappe.rooms.roll import Seats
+from chappe.rooms.roll import Seat, Seats
 from chappe.wire.rooms import Card, Count, Counted, Here
 
 # Members, or -1 when nobody answered; and who, if that is known.
@@ -63,6 +63,8 @@ class Asking:
         self._card = card
         self._post = post
         self._proxies: Seats = ()
+        # Which of them answer, for who knows it.
+        self.living: Callable[[Seats], Sequence[Seat]] = _all
         # Who is to be asked again first is first.
         self._asks: OrderedDict[int, _Ask] = OrderedDict()
         self._last = 0
@@ -113,9 +115,10 @@ class Asking:
                 self._send(ask.op)
 
     def _send(self, op: Count) -> None:
-        if self._proxies:
+        proxies = self.living(self._proxies) or self._proxies
+        if proxies:
             self._turn += 1
-            self._post.send(self._proxies[self._turn % len(self._proxies)].endpoint, op)
+            self._post.send(proxies[self._turn % len(proxies)].endpoint, op)
 
     def _maybe_tell(self, ask: _Ask) -> None:
         if ask.answered:
@@ -124,3 +127,7 @@ class Asking:
     def _tell(self, ask: _Ask) -> None:
         del self._asks[ask.op.ask]
         ask.tell(-1 if ask.counted is None else ask.counted.members, ask.who())
+
+
+def _all(seats: Seats) -> Sequence[Seat]:
+    return seats

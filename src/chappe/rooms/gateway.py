@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from chappe.clock import Clock
@@ -23,7 +23,7 @@ from chappe.rooms.options import RoomsOptions
 from chappe.rooms.order import Order
 from chappe.rooms.pulse import Pulses, Tally, answer
 from chappe.rooms.role import Post, Source
-from chappe.rooms.roll import Roll
+from chappe.rooms.roll import Roll, Seat, Seats
 from chappe.rooms.routes import Routes
 from chappe.wire.rooms import (
     PSEUDO_APP,
@@ -174,6 +174,10 @@ class Gateway:
         """Find out how many are in a room everywhere, -1 when nobody answers; and with a limit who,
         None when they are more, or not all have answered."""
         self._asking.ask(app, room, limit, now, tell)
+
+    def ask_by(self, living: Callable[[Seats], Sequence[Seat]]) -> None:
+        """Ask by those proxies that this finds alive."""
+        self._asking.living = living
 
     def goodbye(self, now: float) -> None:
         """Tell all routers that this gateway leaves, and nothing else from then on."""
