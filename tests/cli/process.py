@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import structlog
+
 from chappe.cli.main import main
 from chappe.cli.options import console
 from tests.processes import kill, read_line
@@ -61,6 +63,9 @@ def run_here(*arguments: str, stdin: str = "", **more: str) -> subprocess.Comple
             main()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        finally:
+            # A command may have said where its log goes; what comes next logs as before.
+            structlog.reset_defaults()
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
 
 

@@ -143,8 +143,9 @@ def warn_loudly(options: NodeOptions) -> None:
     )
 
 
-def log_to_stderr() -> None:
-    """Write what is logged to standard error, with which of several processes said it."""
+def log_to_stderr(*, lasting: bool = True) -> None:
+    """Write what is logged to standard error, with which of several processes said it; for as long
+    as the process lives, or, where a command may be one of several in it, until told otherwise."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -154,5 +155,5 @@ def log_to_stderr() -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=lasting,
     )

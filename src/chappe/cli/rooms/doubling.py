@@ -61,7 +61,7 @@ def double(
     if not yes and not withdraw:
         raise ConfigError(f"--yes: missing; the {what} would be doubled, and never be fewer again")
     # What is tried again and again is no news.
-    log_to_stderr()
+    log_to_stderr(lasting=False)
     found = _registry(registry, data)
     run = None
     try:
