@@ -152,8 +152,8 @@ def test_a_role_that_sat_down_again_is_found_by_both_ids_until_it_is_gone():
 @pytest.mark.parametrize("op", [pulse, pulsed])
 def test_it_is_told_whom_a_role_has_met(op: Callable[[RoleKind, int], RoomOp]):
     rig = Rig()
-    met: list[tuple[RoleKind, int]] = []
-    rig.dispatch.meeting[rig.dispatch.brokers[0]] = lambda kind, number: met.append((kind, number))
+    met: list[tuple[RoomOp, Source]] = []
+    rig.dispatch.meeting[rig.dispatch.brokers[0]] = lambda op, who, _: met.append((op, who))
     rig.hand(op(BROKER, 11))
     rig.hand(op(BROKER, 12))
-    assert met == [(PUBLISHER, 0) if op is pulse else (ROUTER, 5)]
+    assert met == [(op(BROKER, 11), source(1))]

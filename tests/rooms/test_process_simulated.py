@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from chappe.rooms.doubling import Step, doubling_of
 from chappe.rooms.options import ProbeOptions, RoomsOptions
 from chappe.simulation import Faults, Simulation
 from chappe.simulation.process import Process
+from chappe.store.memory import MemoryStore
 from chappe.wire.rooms import RoleKind
 from tests.rooms.world import BROKER, HUB, PROXY, ROUTER, Node, World
 
@@ -154,6 +155,66 @@ def test_a_process_that_ends_loses_nothing_that_was_on_its_way(seed: int):
         await talk.end(second)
 
     play(seed, story, SLOW)
+
+
+@pytest.mark.parametrize("name", ["b0", "p0"])
+def test_a_process_that_ends_loses_nothing_though_nobody_sees_it_in_the_registry(name: str):
+    async def story(world: SimulatedWorld) -> None:
+        first, second = await world.layout()
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        for node in world.nodes:
+            if node.name != name:
+                world.registry.cut(node.name)
+        talk = Talk(first, 0.002)
+        await asyncio.sleep(0.5)
+        (ending,) = [node for node in world.nodes if node.name == name]
+        await ending.process.stop()
+        await asyncio.sleep(2)
+        await talk.end(second)
+
+    play(1, story, SLOW)
+
+
+class SlowStore(MemoryStore):
+    """One that takes its time to write."""
+
+    async def change(
+        self, table: str, puts: Mapping[str, bytes], deletes: Iterable[str] = ()
+    ) -> None:
+        await asyncio.sleep(3)
+        await super().change(table, puts, deletes)
+
+
+# R8
+def test_a_broker_that_starts_while_rows_are_slowly_written_loses_nothing():
+    async def story(world: SimulatedWorld) -> None:
+        world.store = SlowStore()
+        first, second = await world.layout()
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        talk = Talk(first, 0.005)
+        for name in ("b2", "b3"):
+            await world.place(name, frozenset({BROKER}))
+        await asyncio.sleep(12)
+        assert all(node.process.crew.running for node in world.nodes)
+        await talk.end(second)
+
+    play(1, story, Faults())
+
+
+# R9
+def test_a_doubling_while_rows_are_slowly_written_loses_nothing():
+    async def story(world: SimulatedWorld) -> None:
+        world.store = SlowStore()
+        first, second = await world.layout()
+        registry = world.registry.open("tool")
+        assert registry.coordination is not None
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        talk = Talk(first, 0.005)
+        doubling = doubling_of(registry.coordination, OPTIONS)
+        assert (await doubling.run(lambda _: None, 60)).step is Step.DONE
+        await talk.end(second)
+
+    play(1, story, Faults())
 
 
 # R4

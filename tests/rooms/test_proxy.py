@@ -85,15 +85,6 @@ def test_all_sixteen_of_four_times_four_work():  # R3
     assert set(went.values()) == {100}
 
 
-def test_before_it_knows_the_brokers_it_is_not_to_be_registered():  # R7
-    entry = Entry(Roll())
-    assert not entry.proxy.informed
-    entry.see(Roll(partitions=1))
-    assert not entry.proxy.informed
-    entry.see(FOUR)
-    assert entry.proxy.informed
-
-
 def test_it_runs_when_a_broker_answers_in_every_partition():  # R7
     entry = Entry(Roll())
     assert entry.state()[:2] == (State.INIT, 0)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 import msgspec
 
+from chappe.errors import StorageError
 from chappe.registry.memory import MemoryRegistry
 from chappe.rooms.enrolment import Enrolment
 from chappe.rooms.role import Source
@@ -14,7 +15,7 @@ from chappe.rooms.station import Met, Opening, Station
 from chappe.simulation import Simulation
 from chappe.simulation.clock import SimulatedClock
 from chappe.store.memory import MemoryStore
-from chappe.wire.rooms import RoleKind, RoomOp, State
+from chappe.wire.rooms import Pulse, RoleKind, RoomOp, State
 
 PATH = "/pubsub/broker/partition0"
 PLACE = Place(name="b", host="b", port=1, state=State.INIT)
@@ -30,6 +31,7 @@ class Beginner:
     def __init__(self) -> None:
         self.id = 0
         self.state = State.INIT
+        self.leaving = False
         self.modulus = 1
         self.due = float("inf")
         self.rows: list[str] = []
@@ -58,6 +60,8 @@ class Rig:
         self.store = MemoryStore()
         self.role = Beginner()
         self.clock = SimulatedClock(simulation.loop)
+        self.alone = True
+        self.load_s = 60.0
         self.written = asyncio.Event()
         self.written.set()
         self.enrolment = Enrolment(coordination, PATH, PLACE, lease_s=15.0, seated=self._seat)
@@ -74,15 +78,26 @@ class Rig:
                 clock=self.clock,
                 known=known,
                 written=self.written.wait,
+                alone=lambda: self.alone,
                 confirm_s=CONFIRM_S,
-                load_s=60.0,
+                load_s=self.load_s,
             )
         self.station = Station(self.role, self.enrolment, opening)
         self.station.start()
 
+    def meet(self, news: int = 0, stored: int = 0) -> None:
+        """Hear a router ask."""
+        pulse = Pulse(*ROUTER, RoleKind.BROKER, 1, 1, 0.0, news=news, stored=stored)
+        self.station.meet(pulse, Source(("r", 1), "r"), self.clock.monotonic())
+
     async def seats(self) -> list[Place]:
         row = await anext(self.coordination.watch_seats(PATH))
         return [msgspec.json.decode(value, type=Place) for value in row.values()]
+
+
+async def unread(table: str, prefix: str = "") -> AsyncIterator[list[tuple[str, bytes]]]:
+    raise StorageError("away")
+    yield []
 
 
 def play(story: Callable[[Rig], Awaitable[None]]) -> None:
@@ -107,7 +122,7 @@ def test_a_broker_is_registered_before_it_loads_and_runs_after_it():
         # What a router hears is queued here only once it knows of the broker.
         assert rig.role.rows == []
         rig.written.clear()
-        rig.station.meet(*ROUTER)
+        rig.meet()
         await asyncio.sleep(1)
         assert rig.role.rows == []
         rig.written.set()
@@ -115,6 +130,64 @@ def test_a_broker_is_registered_before_it_loads_and_runs_after_it():
         assert rig.role.rows == ["a", "b"]
         assert rig.station.running
         assert [place.state for place in await rig.seats()] == [State.RUNNING]
+
+    play(story)
+
+
+def test_a_broker_loads_when_routers_have_written_what_they_heard_before_they_knew_it():
+    async def story(rig: Rig) -> None:
+        rig.open(lambda met: ROUTER in met)
+        # What is news after that, the broker is told.
+        for news, stored in ((5, 2), (9, 4)):
+            rig.meet(news, stored)
+            await asyncio.sleep(0.1)
+            assert rig.role.rows == []
+        rig.meet(20, 5)
+        await asyncio.sleep(0.1)
+        assert rig.station.running
+
+    play(story)
+
+
+def test_a_broker_that_cannot_load_does_not_run_beside_one_that_has_its_rooms():
+    async def story(rig: Rig) -> None:
+        scan, rig.store.scan = rig.store.scan, unread  # type: ignore[method-assign]
+        rig.alone, rig.load_s = False, 1.0
+        rig.open(lambda met: True)
+        await asyncio.sleep(3.5)
+        assert rig.role.state is State.INIT
+        rig.store.scan = scan  # type: ignore[method-assign]
+        await asyncio.sleep(1)
+        assert (rig.role.rows, rig.station.running) == (["a", "b"], True)
+
+    play(story)
+
+
+def test_a_broker_that_cannot_load_and_is_alone_runs():
+    async def story(rig: Rig) -> None:
+        rig.store.scan = unread  # type: ignore[method-assign]
+        rig.load_s = 1.0
+        rig.open(lambda met: True)
+        await asyncio.sleep(1.5)
+        assert rig.station.running
+
+    play(story)
+
+
+def test_who_ends_tells_those_who_ask_and_waits_until_they_know():
+    async def story(rig: Rig) -> None:
+        rig.open(lambda met: True)
+        rig.meet()
+        parting = asyncio.create_task(rig.station.part(1.75, rig.clock.monotonic()))
+        await asyncio.sleep(0.5)
+        assert rig.role.leaving
+        assert not parting.done()
+        rig.meet()
+        await asyncio.sleep(0.01)
+        assert parting.done()
+        began = rig.clock.monotonic()
+        await rig.station.part(1.75, began)
+        assert 1.7 < rig.clock.monotonic() - began < 1.8
 
     play(story)
 

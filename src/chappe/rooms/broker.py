@@ -67,6 +67,8 @@ class Broker:
         self.id = 0
         self.partition = partition
         self.state = State.INIT
+        # Whether it is about to end: what still comes it sends on, but nobody is to send more.
+        self.leaving = False
         self._options = options
         self._post = post
         self._clock = clock
@@ -195,7 +197,7 @@ class Broker:
             source,
             self._post,
             self._clock,
-            state=self.state,
+            state=State.INIT if self.leaving else self.state,
             taken=taken.of(source.endpoint),
             number=self.modulus,
             partition=self.partition,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol, cast
 
@@ -11,7 +11,8 @@ import msgspec
 import structlog
 
 from chappe.registry.coordination import Coordination
-from chappe.registry.stop import stop
+from chappe.rooms import errand
+from chappe.rooms.broker import Broker
 from chappe.rooms.cast import Cast
 from chappe.rooms.dispatch import Dispatch
 from chappe.rooms.enrolment import Enrolment
@@ -25,7 +26,7 @@ from chappe.wire.rooms import RoleKind
 
 log = structlog.get_logger()
 
-# By then routers of other nodes have written what they had heard before they knew of a broker.
+# By then independent routers of other nodes have written what they had heard before.
 WRITTEN_S = 0.5
 
 
@@ -74,6 +75,13 @@ class Crew:
         """Whether all that are wanted are there, and run."""
         return self._roll is not EMPTY and all(each.running for each in self.stations.values())
 
+    @property
+    def failed(self) -> bool:
+        """Whether something that goes on for ever has ended, by mistake."""
+        return any(map(errand.failed, self._audits.values())) or any(
+            station.failed for station in self.stations.values()
+        )
+
     def see(self, roll: Roll) -> None:
         """Start who is wanted by now, and stop who is not."""
         self._roll = roll
@@ -93,16 +101,30 @@ class Crew:
         for station in self.stations.values():
             station.settle()
         for router in self._dispatch.routers.values():
-            puts, deletes = cast("_Author", router).changes()
-            if puts or deletes:
-                news += len(puts) + len(deletes)
-                self._writer.add(puts, deletes)
+            news += self._write(cast("_Author", router))
         return news
+
+    def _write(self, router: _Author) -> int:
+        puts, deletes = router.changes()
+        if puts or deletes:
+            self._writer.add(puts, deletes)
+        return len(puts) + len(deletes)
+
+    def _ledger(self, router: _Author) -> tuple[int, int]:
+        """How many rows were news to a router of this process, and how many of them are stored."""
+        self._write(router)
+        return self._writer.news, self._writer.stored
+
+    async def part(self, silence_s: float) -> None:
+        """Let whoever asks know that nothing is taken here any more; what comes still is."""
+        now = self._cast.clock.monotonic()
+        stations = self.stations.values()
+        await asyncio.gather(*[station.part(silence_s, now) for station in stations])
 
     async def stop(self) -> None:
         """Give up all seats; the roles still hear what comes."""
         for audit in list(self._audits.values()):
-            await stop(audit)
+            await errand.end(audit)
         ending = [station.stop() for station in self.stations.values()]
         await asyncio.gather(*ending, *self._leaving)
 
@@ -137,7 +159,7 @@ class Crew:
             every_s = self._options.audit_s
             audit = role.audit  # type: ignore[attr-defined]
             auditing = audit_rows(self._store, audit, self._cast.clock, every_s)
-            self._audits[station] = asyncio.create_task(auditing)
+            self._audits[station] = errand.run(auditing, "comparing the store with what is known")
 
     def _made(self, kind: RoleKind, partition: int) -> tuple[Member, str, Opening | None]:
         dispatch, independent = self._dispatch, self._options.independent_routers
@@ -147,17 +169,27 @@ class Crew:
         if kind is RoleKind.BROKER:
             dispatch.brokers[partition] = broker = self._cast.broker(partition)
             known = partial(self._known_to_routers, partition)
-            return broker, self._paths.brokers.row(partition), self._opening(known)
+            alone = partial(self._alone, broker)
+            return broker, self._paths.brokers.row(partition), self._opening(known, alone=alone)
         dispatch.routers[partition] = router = self._cast.router(partition)
+        router.pulses.ledger = partial(self._ledger, router)
         path = self._paths.independent.row(partition) if independent else self._paths.routers
-        return router, path, self._opening(_known_anyway)
+        written = self._written if independent else _written_anyway
+        return router, path, self._opening(_known_anyway, written=written)
 
-    def _opening(self, known: Callable[[Met], bool]) -> Opening:
+    def _opening(
+        self,
+        known: Callable[[Met], bool],
+        *,
+        written: Callable[[], Awaitable[object]] | None = None,
+        alone: Callable[[], bool] | None = None,
+    ) -> Opening:
         return Opening(
             store=self._store,
             clock=self._cast.clock,
             known=known,
-            written=self._written,
+            written=written or _written_anyway,
+            alone=alone or _alone_anyway,
             confirm_s=self._options.confirm_s,
             load_s=self._options.load_timeout_s,
         )
@@ -175,7 +207,7 @@ class Crew:
         """Let others know first: until they do, the role goes on."""
         kind, partition = key
         log.info("rooms.role.withdrawn", role=kind.name, partition=partition)
-        await stop(self._audits.pop(station, None))
+        await errand.end(self._audits.pop(station, None))
         await station.stop()
         self._dispatch.forget(station.role)
         roles = self._dispatch.brokers if kind is RoleKind.BROKER else self._dispatch.routers
@@ -191,8 +223,13 @@ class Crew:
         rows = [roll.independent.get(each, ()) for each in own]
         return all(not row or _any_met(row, met) for row in rows)
 
+    def _alone(self, broker: Broker) -> bool:
+        """Whether no other replica of a broker's partition runs."""
+        row = self._roll.brokers.get(broker.partition, ())
+        return not any(seat.running and seat.id != broker.id for seat in row)
+
     async def _written(self) -> None:
-        """Wait until what routers have heard by now is in the store."""
+        """Wait until what independent routers have heard by now is in the store."""
         await self._writer.drained(WRITTEN_S)
         roll = self._roll
         rows = (roll.routers, *roll.independent.values())
@@ -211,3 +248,12 @@ def _any_met(row: Iterable[Seat], met: Met) -> bool:
 def _known_anyway(met: Met) -> bool:
     """Nobody tells a router anything because the store does not know it yet."""
     return True
+
+
+def _alone_anyway() -> bool:
+    """A router carries what it is told, whatever it has loaded."""
+    return True
+
+
+async def _written_anyway() -> None:
+    """Others have said so themselves, or it does not matter."""

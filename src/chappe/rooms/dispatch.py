@@ -45,8 +45,8 @@ class Dispatch:
         self.brokers: dict[int, Role] = {}
         self.routers: dict[int, Role] = {}
         self.misdirected = 0
-        # Told whom a role that makes ready has exchanged signs of life with.
-        self.meeting: dict[Role, Callable[[RoleKind, int], None]] = {}
+        # Told of the signs of life that a registered role is given.
+        self.meeting: dict[Role, Callable[[Pulse | Pulsed, Source, float], None]] = {}
         # By the last ids that each role had: others may not know yet that it sat down elsewhere.
         self._ids: dict[tuple[RoleKind, int], Role] = {}
         self._ways: dict[type[RoomOp], Callable[[Any, Source, float], None]] = {
@@ -142,17 +142,17 @@ class Dispatch:
 
     def _pulse(self, op: Pulse, source: Source, now: float) -> None:
         role = self._find(op.role, op.id)
-        self._meet(role, op.sender, op.sender_id)
+        self._meet(role, op, source, now)
         self._give(role, op, source, now)
 
     def _pulsed(self, op: Pulsed, source: Source, now: float) -> None:
         role = self._find(op.sender, op.sender_id)
-        self._meet(role, op.role, op.id)
+        self._meet(role, op, source, now)
         self._give(role, op, source, now)
 
-    def _meet(self, role: Role | None, kind: RoleKind, number: int) -> None:
+    def _meet(self, role: Role | None, op: Pulse | Pulsed, source: Source, now: float) -> None:
         if role in self.meeting:
-            self.meeting[role](kind, number)
+            self.meeting[role](op, source, now)
 
     def _find(self, kind: RoleKind, number: int) -> Role | None:
         if kind is RoleKind.PUBLISHER:

@@ -59,6 +59,11 @@ class Division:
         """Whether everything has been looked at once."""
         return self.number > 0 and all(bench.known for bench in self.benches.values())
 
+    @property
+    def failed(self) -> bool:
+        """Whether something of it is watched no more, by mistake."""
+        return self._watches.failed
+
     def start(self) -> None:
         """Begin to watch."""
         self._watches.value(self._paths.number, self._see_number)

@@ -10,7 +10,7 @@ import structlog
 
 from chappe.errors import ClusterError
 from chappe.registry.coordination import Coordination, HeldSeat
-from chappe.registry.stop import stop
+from chappe.rooms import errand
 from chappe.rooms.roll import Place
 
 log = structlog.get_logger()
@@ -48,7 +48,7 @@ class Enrolment:
     def start(self) -> None:
         """Begin; `seated` is called with each number the registry gives."""
         if self._task is None:
-            self._task = asyncio.create_task(self._stay())
+            self._task = errand.run(self._stay(), f"registering at {self._path}")
 
     def tell(self, place: Place) -> None:
         """Let others know, as soon as the registry can be reached."""
@@ -57,13 +57,18 @@ class Enrolment:
             self._news.set()
 
     @property
+    def failed(self) -> bool:
+        """Whether the seat is kept no more, by mistake."""
+        return errand.failed(self._task)
+
+    @property
     def told(self) -> bool:
         """Whether others can know all that they are to."""
         return self._told == self.place
 
     async def stop(self) -> None:
         """Rise; others learn of it at once, or when the lease is over."""
-        await stop(self._task)
+        await errand.end(self._task)
         self._task = None
         if self._seat is not None:
             await self._seat.release()
@@ -75,7 +80,11 @@ class Enrolment:
                 place = self.place
                 self._seat = await self._coordination.sit(self._path, msgspec.json.encode(place))
             except ClusterError as error:
-                log.debug("rooms.seat.none", path=self._path, reason=str(error))
+                log.debug(
+                    "rooms.seat.none",
+                    path=self._path,
+                    reason=f"the registry did not take this role, which tries again: {error}",
+                )
                 await asyncio.sleep(self._pause_s)
                 continue
             self._told = place

@@ -239,10 +239,11 @@ class IndependentRouter(Router):
             source,
             self._post,
             self._clock,
-            state=self.state,
+            state=self._shown,
             taken=taken,
             number=self.modulus,
             partition=self.partition,
+            news=int(self._retelling.due < math.inf),
         )
 
     def _subscribe(self, op: Pulse, endpoint: Endpoint, now: float) -> None:

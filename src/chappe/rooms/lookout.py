@@ -50,6 +50,11 @@ class Lookout:
         self._started = False
         self.roll = EMPTY
 
+    @property
+    def failed(self) -> bool:
+        """Whether something is watched no more, by mistake."""
+        return self._watches.failed or self._brokers.failed or self._own_routers.failed
+
     def start(self) -> None:
         """Begin; `changed` is called with each new roll, never from within this call."""
         self._started = True

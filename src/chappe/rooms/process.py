@@ -107,7 +107,7 @@ class RoomsProcess:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._changed = asyncio.Event()
-        self._stopped = False
+        self._begun = self._stopped = False
 
     @property
     def endpoint(self) -> Endpoint:
@@ -169,6 +169,7 @@ class RoomsProcess:
             lease_s=self._lease_s,
             changed=self._see,
         )
+        self._begun = True
         self.writer.start()
         self.lookout.start()
         if self._own is not None:
@@ -183,7 +184,13 @@ class RoomsProcess:
     @property
     def ready(self) -> bool:
         """Whether this process's own roles run, and its clients can use rooms."""
-        return self.crew.running and (self.publisher is None or self.publisher.able)
+        able = self.publisher is None or self.publisher.able
+        return able and self.crew.running and not self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether registering, watching or writing has ended by mistake."""
+        return self.crew.failed or self.lookout.failed or self.writer.failed
 
     @property
     def sla(self) -> float:
@@ -210,6 +217,8 @@ class RoomsProcess:
         """Say goodbye, give up all seats, and end; others have learnt of it before."""
         if self.gateway is not None:
             self.gateway.goodbye(self._clock.monotonic())
+        if self.port is not None:
+            await self.crew.part(self.options.silence_s)
         await self.crew.stop()
         if self.port is not None and self.crew.stations:
             await self._linger()
@@ -282,14 +291,20 @@ class RoomsProcess:
             prober = self.dispatch.prober = cast.prober(card, gateway)
             if self.publisher is not None:
                 prober.on_quality = self.publisher.balance.probe
+                gateway.ask_by(self.publisher.pulses.living)
 
     def _receive(self, data: bytes, source: Any) -> None:
         """Take a datagram."""
+        if not self._begun:
+            # Meant for an earlier life: nobody has a ticket of this one yet.
+            return
         now = self._clock.monotonic()
         self._recorder.came = self._clock.wall_us()
-        for op, who in self.post.take(data, source, now):
-            self.dispatch.hand(op, who, now)
-        self._wake()
+        try:
+            for op, who in self.post.take(data, source, now):
+                self.dispatch.hand(op, who, now)
+        finally:
+            self._wake()
 
     def _see(self, roll: Roll) -> None:
         now = self._clock.monotonic()

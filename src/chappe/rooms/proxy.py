@@ -65,6 +65,8 @@ class Proxy:
         self.partitions = 0
         # Whether it is able to forward to all of them.
         self.state = State.INIT
+        # Whether it is about to end: what still comes it forwards, but nobody is to send more.
+        self.leaving = False
         self._roll: Roll = EMPTY
         self._brokers: dict[int, Seat] = {}
         self._since = math.inf
@@ -79,11 +81,6 @@ class Proxy:
     def due(self) -> float:
         """When to tick next."""
         return self.pulses.due
-
-    @property
-    def informed(self) -> bool:
-        """Whether it knows the brokers, so that it may be registered."""
-        return self.partitions > 0 and bool(self._brokers)
 
     @property
     def served(self) -> int:
@@ -128,7 +125,7 @@ class Proxy:
                 source,
                 self._post,
                 self._clock,
-                state=self.state,
+                state=State.INIT if self.leaving else self.state,
                 taken=taken,
                 number=self.served,
             )

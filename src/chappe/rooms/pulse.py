@@ -177,6 +177,8 @@ class Pulses:
         self.number = 0
         self.card: Card | None = None
         self.partition = 0
+        # How much is news to the sender, and how much of it is in the store; if it writes any.
+        self.ledger: Callable[[], tuple[int, int]] | None = None
         self.version = 0
         self._neighbours: dict[int, Neighbour] = {}
         self._ids: dict[int, int] = {}
@@ -334,6 +336,7 @@ class Pulses:
             self.number,
             self.card,
             self.partition,
+            *(self.ledger() if self.ledger is not None else ()),
         )
         self._post.send(neighbour.endpoint, pulse)
 
@@ -353,6 +356,7 @@ def answer(
     taken: int,
     number: int = 0,
     partition: int = 0,
+    news: int = 0,
 ) -> None:
     """Say that a role is there, and what it is doing."""
     pulsed = Pulsed(
@@ -367,6 +371,7 @@ def answer(
         taken,
         number,
         partition,
+        news,
     )
     post.send(source.endpoint, pulsed)
 

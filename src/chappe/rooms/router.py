@@ -55,6 +55,8 @@ class Router:
         self.id = 0
         self.name = name
         self.state = State.INIT
+        # Whether it is about to end: what still comes it carries, but nobody is to say more.
+        self.leaving = False
         # What was left out, by cause.
         self.dropped: Counter[str] = Counter()
         self.book = Book(options)
@@ -198,7 +200,11 @@ class Router:
             known = self._hear(op.card, now)
             if known is not None:
                 taken = known.taken
-        answer(self, op, source, self._post, self._clock, state=self.state, taken=taken)
+        answer(self, op, source, self._post, self._clock, state=self._shown, taken=taken)
+
+    @property
+    def _shown(self) -> State:
+        return State.INIT if self.leaving else self.state
 
     def _part(self, op: Goodbye, now: float) -> None:
         # Several roles of one process hear it, so a router may be told by a router.

@@ -11,7 +11,7 @@ import structlog
 
 from chappe.clock import Clock
 from chappe.errors import StorageError
-from chappe.registry.stop import stop
+from chappe.rooms import errand
 from chappe.rooms.audit import Audit
 from chappe.rooms.row import ROWS
 from chappe.store.store import Store
@@ -88,6 +88,9 @@ class RowWriter:
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
+        # Rows that began to wait, and how many of these, from the first on, are in the store.
+        self.news = 0
+        self.stored = 0
         self.written = 0
         self.dropped = 0
         self.failures = 0
@@ -97,14 +100,19 @@ class RowWriter:
         """How many rows are to be written yet."""
         return len(self._waiting)
 
+    @property
+    def failed(self) -> bool:
+        """Whether nothing is written any more, by mistake."""
+        return errand.failed(self._task)
+
     def start(self) -> None:
         """Begin to write."""
-        self._task = asyncio.create_task(self._write())
+        self._task = errand.run(self._write(), "writing rows to the store")
 
     async def stop(self, patience_s: float) -> None:
         """Write what waits, for so long, and end."""
         await self.drained(patience_s)
-        await stop(self._task)
+        await errand.end(self._task)
         self._task = None
         if self._waiting:
             log.warning("rooms.rows.unwritten", rows=len(self._waiting))
@@ -130,10 +138,12 @@ class RowWriter:
             self._news.set()
 
     def _keep(self, waiting: dict[str, bytes | None], key: str, value: bytes | None) -> None:
-        if key not in waiting and len(waiting) >= WAITING_MAX:
-            self.dropped += 1
-        else:
-            waiting[key] = value
+        if key not in waiting:
+            if len(waiting) >= WAITING_MAX:
+                self.dropped += 1
+                return
+            self.news += 1
+        waiting[key] = value
 
     async def _write(self) -> None:
         pause_s = _PAUSE_S
@@ -155,10 +165,13 @@ class RowWriter:
     def _done(self, batch: Mapping[str, bytes | None]) -> None:
         waiting = self._waiting
         self.written += len(batch)
+        before = len(waiting)
         for key, value in batch.items():
             # Something newer may have been said meanwhile.
             if waiting[key] is value:
                 del waiting[key]
+        if before - len(waiting) == len(batch):
+            self.stored = self.news - len(waiting)
         if not waiting:
             self._news.clear()
             self._idle.set()

@@ -10,12 +10,13 @@ import msgspec
 import structlog
 
 from chappe.clock import Clock
-from chappe.registry.stop import stop
+from chappe.rooms import errand
+from chappe.rooms.askers import Askers
 from chappe.rooms.enrolment import Enrolment
-from chappe.rooms.role import Role
+from chappe.rooms.role import Role, Source
 from chappe.rooms.rows import Loader, load_rows
 from chappe.store.store import Store
-from chappe.wire.rooms import RoleKind, State
+from chappe.wire.rooms import Pulse, Pulsed, RoleKind, State
 
 log = structlog.get_logger()
 
@@ -24,6 +25,8 @@ class Member(Role, Protocol):
     """A role that has a state."""
 
     state: State
+    # Whether it is about to end, and tells so whoever asks.
+    leaving: bool
 
 
 class Beginner(Member, Loader, Protocol):
@@ -42,10 +45,13 @@ class Opening(NamedTuple):
 
     store: Store
     clock: Clock
-    # Whether those who have to know of the role do: what they hear from then on, it hears.
+    # Whether those who have to know of the role do: what they hear from then on, it hears, and
+    # what they heard before is in the store.
     known: Callable[[Met], bool]
-    # Waits until what they heard before is in the store.
+    # Waits for what nobody tells of.
     written: Callable[[], Awaitable[object]]
+    # Whether nobody else could do what the role does.
+    alone: Callable[[], bool]
     # After so long those who do not know of it do not count.
     confirm_s: float
     load_s: float
@@ -67,6 +73,9 @@ class Station:
         self._enrolment = enrolment
         self._opening = opening
         self._met: Met = set()
+        # How much those that it has met had to write when they met it first.
+        self._marks: dict[tuple[RoleKind, int], int] = {}
+        self._askers = Askers()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -75,21 +84,41 @@ class Station:
         """Whether it runs, and the registry has that."""
         return self.role.state is State.RUNNING and self._enrolment.told
 
+    @property
+    def failed(self) -> bool:
+        """Whether it will never run, or is not registered any more, by mistake."""
+        return errand.failed(self._task) or self._enrolment.failed
+
     def start(self) -> None:
         """Begin."""
         if self._opening is not None:
             self._enrolment.start()
-            self._task = asyncio.create_task(self._open(self._opening))
+            self._task = errand.run(self._open(self._opening), f"starting {self.role.kind.name}")
 
     async def stop(self) -> None:
         """Rise; others learn of it at once."""
-        await stop(self._task)
+        await errand.end(self._task)
         await self._enrolment.stop()
 
-    def meet(self, kind: RoleKind, number: int) -> None:
+    async def part(self, silence_s: float, now: float) -> None:
+        """Let whoever asks know that this role takes no more, and wait until they do."""
+        self.role.leaving = True
+        await self._askers.told(silence_s, now)
+
+    def meet(self, op: Pulse | Pulsed, source: Source, now: float) -> None:
         """Take note that somebody knows of this role."""
-        if self._opening is not None:
-            self._met.add((kind, number))
+        stored, who = 0, (op.sender, op.sender_id)
+        if isinstance(op, Pulse):
+            stored = op.stored
+            self._askers.note((*who, source.endpoint), now)
+        else:
+            who = (op.role, op.id)
+        if self._opening is None:
+            return
+        # There may be less to write by now, but never more than counts.
+        mark = self._marks[who] = min(self._marks.get(who, op.news), op.news)
+        if stored >= mark:
+            self._met.add(who)
             self._news.set()
 
     def look(self) -> None:
@@ -115,11 +144,34 @@ class Station:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            log.warning("rooms.role.unknown", role=role.kind.name, id=role.id)
+            log.warning(
+                "rooms.role.unknown",
+                role=role.kind.name,
+                id=role.id,
+                reason="it starts though not all routers of the registry have told it that they "
+                "know it and have written their rows; see whether they run and reach this node "
+                "by UDP, and whether the store keeps up: until gateways refresh their rooms "
+                "(rooms.refresh_s) some may be missing",
+            )
         await opening.written()
-        if not await load_rows(opening.store, role, opening.load_s):
-            log.error("rooms.rows.missing", role=role.kind.name, id=role.id)
+        await self._load(opening, role)
         self._opening = None
         self._met.clear()
+        self._marks.clear()
         role.loaded(opening.clock.monotonic())
         self.settle()
+
+    async def _load(self, opening: Opening, role: Beginner) -> None:
+        """Load what the store knows; run without it only if nobody else does."""
+        while not await load_rows(opening.store, role, opening.load_s):
+            alone = opening.alone()
+            then = "as the only one it starts without" if alone else "others run; it tries again"
+            log.error(
+                "rooms.rows.missing",
+                role=role.kind.name,
+                id=role.id,
+                reason=f"the store did not give the rows of rooms in time (rooms.load_timeout_s), "
+                f"{then}; see whether the store can be reached and is not too slow",
+            )
+            if alone:
+                return

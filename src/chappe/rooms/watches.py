@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from chappe.registry.coordination import Coordination, Versioned
-from chappe.registry.stop import stop
+from chappe.rooms import errand
 from chappe.rooms.bench import Bench
 
 if TYPE_CHECKING:
@@ -25,15 +25,20 @@ class Watches:
 
     def value(self, path: str, see: Callable[[Versioned | None], Awaitable[None]]) -> None:
         """Call `see` with a value, and each time it has changed."""
-        self._tasks[path] = asyncio.create_task(self._follow(path, see))
+        self._tasks[path] = errand.run(self._follow(path, see), f"watching {path}")
 
     def bench(self, path: str, bench: Bench) -> None:
         """Keep a bench as the registry has it."""
-        self._tasks[path] = asyncio.create_task(self._sit_by(path, bench))
+        self._tasks[path] = errand.run(self._sit_by(path, bench), f"watching {path}")
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is followed no more, by mistake."""
+        return any(map(errand.failed, self._tasks.values()))
 
     async def end(self, path: str) -> None:
         """Follow a path no more."""
-        await stop(self._tasks.pop(path, None))
+        await errand.end(self._tasks.pop(path, None))
 
     async def stop(self) -> None:
         """Follow nothing any more."""

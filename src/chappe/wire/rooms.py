@@ -186,6 +186,9 @@ class Pulse(RoomOp, tag=10):
     # Of a gateway: who it is, and of a broker to an independent router: what it serves.
     card: Card | None = None
     partition: int = 0
+    # Of a router: how many rows were news to it, and how many of these are in the store.
+    news: int = 0
+    stored: int = 0
 
 
 class Pulsed(RoomOp, tag=11):
@@ -207,6 +210,8 @@ class Pulsed(RoomOp, tag=11):
     taken: int = 0
     number: int = 0
     partition: int = 0
+    # Of an independent router: whether it has something to tell a broker that is new.
+    news: int = 0
 
 
 class Count(RoomOp, tag=12):
