@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from chappe.rooms.options import ProbeOptions, RoomsOptions
 from chappe.simulation import Faults, Simulation
 from chappe.simulation.process import Process
 from chappe.store.memory import MemoryStore
-from chappe.wire.rooms import RoleKind
+from chappe.wire.rooms import RoleKind, State
 from tests.rooms.world import BROKER, HUB, PROXY, ROUTER, Node, World
 
 OPTIONS = RoomsOptions(port=7404, probe=ProbeOptions(every_s=0))
@@ -32,10 +33,10 @@ class SimulatedWorld(World):
         self.simulation = simulation
         self.processes: dict[str, Process] = {}
 
-    async def place(self, name: str, roles: frozenset[RoleKind]) -> Node:
+    async def place(self, name: str, roles: frozenset[RoleKind], **changes: Any) -> Node:
         process = self.processes[name] = Process(name)
         return await self.simulation.network.on_host(
-            name, self.start(name, roles, host=name), process=process
+            name, self.start(name, roles, host=name, **changes), process=process
         )
 
     async def layout(self) -> tuple[Node, Node]:
@@ -212,6 +213,28 @@ def test_a_doubling_while_rows_are_slowly_written_loses_nothing():
         talk = Talk(first, 0.005)
         doubling = doubling_of(registry.coordination, OPTIONS)
         assert (await doubling.run(lambda _: None, 60)).step is Step.DONE
+        await talk.end(second)
+
+    play(1, story, Faults())
+
+
+# R9
+def test_a_broker_that_was_started_before_its_partition_is_wanted_misses_no_login():
+    async def story(world: SimulatedWorld) -> None:
+        first, second = await world.layout()
+        early = await world.place("b2", frozenset({BROKER}), partition=1)
+        # Longer than it waits for routers, none of which knows of it.
+        await asyncio.sleep(5 * OPTIONS.confirm_s)
+        assert early.process.ready
+        (broker,) = early.process.dispatch.brokers.values()
+        assert broker.state is State.INIT
+        await asyncio.gather(first.join(*ROOMS), second.join(*ROOMS))
+        registry = world.registry.open("tool")
+        assert registry.coordination is not None
+        talk = Talk(first, 0.005)
+        doubling = doubling_of(registry.coordination, OPTIONS)
+        assert (await doubling.run(lambda _: None, 60)).step is Step.DONE
+        assert broker.state is State.RUNNING
         await talk.end(second)
 
     play(1, story, Faults())

@@ -76,6 +76,7 @@ class Rig:
             opening = Opening(
                 store=self.store,
                 clock=self.clock,
+                wanted=lambda: True,
                 known=known,
                 written=self.written.wait,
                 alone=lambda: self.alone,

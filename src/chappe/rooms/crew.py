@@ -73,7 +73,8 @@ class Crew:
     @property
     def running(self) -> bool:
         """Whether all that are wanted are there, and run."""
-        return self._roll is not EMPTY and all(each.running for each in self.stations.values())
+        stations = self.stations.values()
+        return self._roll is not EMPTY and all(each.running or each.early for each in stations)
 
     @property
     def failed(self) -> bool:
@@ -169,16 +170,28 @@ class Crew:
         if kind is RoleKind.BROKER:
             dispatch.brokers[partition] = broker = self._cast.broker(partition)
             known = partial(self._known_to_routers, partition)
-            alone = partial(self._alone, broker)
-            return broker, self._paths.brokers.row(partition), self._opening(known, alone=alone)
+            wanted = partial(self._broker_wanted, partition)
+            opening = self._opening(wanted, known, alone=partial(self._alone, broker))
+            return broker, self._paths.brokers.row(partition), opening
         dispatch.routers[partition] = router = self._cast.router(partition)
         router.pulses.ledger = partial(self._ledger, router)
         path = self._paths.independent.row(partition) if independent else self._paths.routers
         written = self._written if independent else _written_anyway
-        return router, path, self._opening(_known_anyway, written=written)
+        wanted = partial(self._router_wanted, partition)
+        return router, path, self._opening(wanted, _known_anyway, written=written)
+
+    def _broker_wanted(self, partition: int) -> bool:
+        return partition < max(self._roll.partitions, self._roll.wanted)
+
+    def _router_wanted(self, partition: int) -> bool:
+        roll = self._roll
+        if not self._options.independent_routers:
+            return True
+        return partition < max(roll.router_partitions, roll.router_wanted)
 
     def _opening(
         self,
+        wanted: Callable[[], bool],
         known: Callable[[Met], bool],
         *,
         written: Callable[[], Awaitable[object]] | None = None,
@@ -187,6 +200,7 @@ class Crew:
         return Opening(
             store=self._store,
             clock=self._cast.clock,
+            wanted=wanted,
             known=known,
             written=written or _written_anyway,
             alone=alone or _alone_anyway,

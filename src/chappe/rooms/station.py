@@ -45,6 +45,8 @@ class Opening(NamedTuple):
 
     store: Store
     clock: Clock
+    # Whether its partition is: until then nobody tells it anything, and what it loaded would age.
+    wanted: Callable[[], bool]
     # Whether those who have to know of the role do: what they hear from then on, it hears, and
     # what they heard before is in the store.
     known: Callable[[Met], bool]
@@ -83,6 +85,11 @@ class Station:
     def running(self) -> bool:
         """Whether it runs, and the registry has that."""
         return self.role.state is State.RUNNING and self._enrolment.told
+
+    @property
+    def early(self) -> bool:
+        """Whether its partition is not wanted yet: it waits, and nobody waits for it."""
+        return self._opening is not None and not self._opening.wanted()
 
     @property
     def failed(self) -> bool:
@@ -138,6 +145,9 @@ class Station:
 
     async def _open(self, opening: Opening) -> None:
         role = cast("Beginner", self.role)
+        while not opening.wanted():
+            self._news.clear()
+            await self._news.wait()
         try:
             async with asyncio.timeout(opening.confirm_s):
                 while not role.id or not opening.known(self._met):
