@@ -79,6 +79,8 @@ class RoomsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     partition: int | None = None
     # The same of its independent router.
     router_partition: int | None = None
+    # The apps whose administrators may set weights: of all apps, rooms are carried by the same.
+    weighers: tuple[str, ...] = ("default",)
     # How proxies are chosen by publishers, and replicas by proxies. By weight, a room's messages
     # go to several replicas, which waives their order.
     balance: Literal["turns", "weights"] = "turns"

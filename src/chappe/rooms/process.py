@@ -197,6 +197,11 @@ class RoomsProcess:
         """The least share of probes that is to arrive over a link."""
         return self.options.probe.sla
 
+    @property
+    def weighers(self) -> tuple[str, ...]:
+        """The apps whose administrators may set weights."""
+        return self.options.weighers
+
     def status(self) -> RoomsStatus:
         """How rooms do, as this process sees it."""
         return status_of(self)

@@ -32,6 +32,7 @@ class Report:
     """Rooms of two links, one of which fails."""
 
     sla = 0.99
+    weighers = ("default",)
 
     def __init__(self):
         self.rows = [
@@ -149,6 +150,19 @@ def test_weights_are_handed_on(serve, run):  # R6
             assert (answer.status_code, answer.json()) == (200, {"ok": True})
             assert report.weights.proxies == {3: 0.5}
             assert report.weights.brokers == {4: 0.0, 12: 2.0}
+
+    run(main)
+
+
+def test_an_administrator_of_another_app_may_not_weigh_the_rooms_of_all(serve, run):
+    async def main():
+        report = Report()
+        async with serve(rooms=report) as service:
+            body = {"proxies": {"3": 0.5}, "app": "other"}
+            refused = await service.client.put("/v1/rooms/weights", json=body)
+            assert refused.status_code == 403
+            assert refused.json()["reason"] == "app: rooms.weighers does not name other"
+            assert report.weights is None
 
     run(main)
 

@@ -21,7 +21,7 @@ from chappe.edge.http.exchange import done, read
 from chappe.edge.http.neighbours import came_from_a_node, maybe_ask
 from chappe.edge.http.query import As, Limit
 from chappe.edge.http.relay import Elsewhere
-from chappe.errors import BadRequest, Unreachable
+from chappe.errors import BadRequest, Forbidden, Unreachable
 from chappe.hub.hub import Hub
 from chappe.rooms.linkstats import End, LinkRow
 from chappe.rooms.roll import Weights
@@ -41,6 +41,11 @@ class RoomsReport(Protocol):
     @property
     def sla(self) -> float:
         """The least share of probes that is to arrive over a link."""
+        ...
+
+    @property
+    def weighers(self) -> tuple[str, ...]:
+        """The apps whose administrators may set weights."""
         ...
 
     def status(self) -> RoomsStatus:
@@ -183,11 +188,13 @@ class RoomsAdministrationRoutes:
 
     async def weigh(self, request: Request) -> Response:
         body: WeightsBody = read_body(_weights_decoder, await read(request, _BODY_BYTES_MAX))
-        self._administration.grant(request, body.as_, body.app)
+        grant, report = self._administration.grant(request, body.as_, body.app), self._found()
+        if grant.app not in report.weighers:
+            raise Forbidden(f"app: rooms.weighers does not name {grant.app}")
         for field in ("proxies", "brokers"):
             if any(id_ < 0 for id_ in getattr(body, field)):
                 raise BadRequest(f"{field}: ids are 0 or above")
-        await self._found().weigh(Weights(proxies=body.proxies, brokers=body.brokers))
+        await report.weigh(Weights(proxies=body.proxies, brokers=body.brokers))
         return done(Done(ok=True))
 
     def _found(self) -> RoomsReport:
