@@ -43,8 +43,9 @@ class Division:
         self._changed = changed
         self._forgotten = forgotten
         self._watches = Watches(coordination, changed)
-        # What somebody has asked for; 0: nothing.
+        # What somebody has asked for; 0: nothing, or nobody has looked yet.
         self.asked = 0
+        self._asked_known = False
         # 0: not known yet.
         self.number = 0
         self.benches: dict[int, Bench] = {}
@@ -57,7 +58,8 @@ class Division:
     @property
     def known(self) -> bool:
         """Whether everything has been looked at once."""
-        return self.number > 0 and all(bench.known for bench in self.benches.values())
+        looked = self.number > 0 and self._asked_known
+        return looked and all(bench.known for bench in self.benches.values())
 
     @property
     def failed(self) -> bool:
@@ -87,6 +89,7 @@ class Division:
 
     async def _see_wanted(self, found: Versioned | None) -> None:
         self.asked = read_number(found, self._paths.wanted)
+        self._asked_known = True
         await self._watch_rows()
         self._changed()
 
