@@ -112,3 +112,19 @@ def test_a_registry_that_is_away_at_first_is_waited_for():
         await rig.enrolment.stop()
 
     Simulation(1).run(story())
+
+
+def test_a_role_that_has_risen_does_not_sit_again_though_it_is_asked_to():
+    async def story(rig: Rig) -> None:
+        await rig.seen(lambda row: len(row) == 1)
+        ending = asyncio.create_task(rig.enrolment.stop())
+        for _ in range(20):
+            # What changes meanwhile is told, as ever.
+            rig.enrolment.start()
+            await asyncio.sleep(0)
+        await ending
+        rig.enrolment.start()
+        await asyncio.sleep(1)
+        assert len(rig.ids) == 1
+
+    play(story)

@@ -41,13 +41,14 @@ class Enrolment:
         self._seat: HeldSeat | None = None
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._risen = False
         # What others are to know, and what they were told.
         self.place = place
         self._told: Place | None = None
 
     def start(self) -> None:
-        """Begin; `seated` is called with each number the registry gives."""
-        if self._task is None:
+        """Begin; `seated` is called with each number the registry gives. Who has risen stays so."""
+        if self._task is None and not self._risen:
             self._task = errand.run(self._stay(), f"registering at {self._path}")
 
     def tell(self, place: Place) -> None:
@@ -68,6 +69,7 @@ class Enrolment:
 
     async def stop(self) -> None:
         """Rise; others learn of it at once, or when the lease is over."""
+        self._risen = True
         await errand.end(self._task)
         self._task = None
         if self._seat is not None:
@@ -78,7 +80,7 @@ class Enrolment:
         while True:
             try:
                 place = self.place
-                self._seat = await self._coordination.sit(self._path, msgspec.json.encode(place))
+                seat = await self._coordination.sit(self._path, msgspec.json.encode(place))
             except ClusterError as error:
                 log.debug(
                     "rooms.seat.none",
@@ -87,10 +89,10 @@ class Enrolment:
                 )
                 await asyncio.sleep(self._pause_s)
                 continue
-            self._told = place
-            self._seated(self._seat.number)
-            await self._hold(self._seat)
-            log.warning("rooms.seat.lost", path=self._path, id=self._seat.number)
+            self._seat, self._told = seat, place
+            self._seated(seat.number)
+            await self._hold(seat)
+            log.warning("rooms.seat.lost", path=self._path, id=seat.number)
 
     async def _hold(self, seat: HeldSeat) -> None:
         """Tell what changes, until the seat is lost."""
