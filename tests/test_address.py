@@ -63,7 +63,7 @@ def test_any_name_is_taken_whole_or_refused(kind, name):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is not an address"),
+        ("", "missing; an address starts with one of user:"),
         ("alice", "is not an address"),
         (":alice", "is not an address"),
         ("User:alice", "is not an address"),

@@ -15,6 +15,7 @@ from chappe.ids import (
     PrefixedIds,
     Snowflake,
     VolatileFloor,
+    prefixed_ms,
     snowflake_ms,
 )
 
@@ -258,3 +259,16 @@ def test_more_ids_than_a_second_holds_go_on_in_the_next(monkeypatch):  # P5
 
 def test_the_sequence_of_a_second_is_five_hex_digits():  # P5
     assert PrefixedIds.SEQUENCE_MAX == 0xFFFFF
+
+
+def test_a_prefixed_id_tells_its_second_and_nothing_else_does():
+    for prefix in "cpmj":
+        assert prefixed_ms(PrefixedIds(46, lambda: NOW_MS).next(prefix)) == NOW_MS // 1000 * 1000
+    for other in (
+        "",
+        "p0a0000165f2c3d",
+        "p0a0000165f2c3d45",
+        "x0a0000165f2c3d4",
+        "p0A0000165f2c3d4",
+    ):
+        assert prefixed_ms(other) is None

@@ -17,6 +17,7 @@ NAME_BYTES_MAX = 255
 # permission, which is how brokers have leaked messages between users.
 WILDCARDS = frozenset("*>#+")
 
+_STARTS = ", ".join(f"{kind}:" for kind in KINDS)
 _APP = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -35,11 +36,12 @@ def parse_address(text: str, field: str = "to") -> Address:
 
     Raises BadRequest that names `field` and what is wrong with it.
     """
+    if not text:
+        raise BadRequest(f"{field}: missing; an address starts with one of {_STARTS}")
     kind, colon, name = text.partition(":")
     if not colon or kind not in KINDS:
         raise BadRequest(
-            f"{field}: {_shown(text)} is not an address; it starts with one of "
-            + ", ".join(f"{k}:" for k in KINDS)
+            f"{field}: {_shown(text)} is not an address; it starts with one of {_STARTS}"
         )
     fault = name_fault(name)
     if fault:

@@ -7,6 +7,7 @@ ChappeError
   RequestError                  a request that was answered with an error code
     Unreachable                 nobody is there to take it
     Overload                    a bound was reached; the same request may work later
+      Throttled                 the caller asks more often than it may; says when to come back
     FatalRequestError           repeating the request cannot help
       Forbidden                 the identity may not do this
       BadRequest                the request itself is wrong
@@ -146,6 +147,14 @@ class Overload(RequestError):
     def __init__(self, reason: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(reason)
         self.outcome_unknown = outcome_unknown
+
+
+class Throttled(Overload):
+    """More was asked than this caller may; `retry_after_s` is when it may again."""
+
+    def __init__(self, reason: str, retry_after_s: int) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
 
 
 class FatalRequestError(RequestError):

@@ -15,6 +15,7 @@ id of that time is given, and the next process starts above it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -32,6 +33,7 @@ RESERVE_MS = 60_000
 _TIME_SHIFT = NODE_BITS + SEQUENCE_BITS
 _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+_PREFIXED = re.compile("[cpmj][0-9a-z]{2}[0-9a-f]{5}([0-9a-f]{8})")
 
 
 class Floor(Protocol):
@@ -116,6 +118,11 @@ class Snowflake:
         # One past the floor: the last process may have given every id of that millisecond.
         self._move_to(max(self._reservation.now + 1, wall_ms() - EPOCH_MS))
 
+    @property
+    def node(self) -> int:
+        """The node whose ids it gives."""
+        return self._node >> SEQUENCE_BITS
+
     def renumber(self, node: int) -> None:
         """Give ids of another node from now on; larger ones than before all the same."""
         if not 0 <= node <= NODE_MAX:
@@ -195,3 +202,9 @@ class PrefixedIds:
             second = self._reservation.advance(second + 1)
             self._sequence = 0
         return f"{prefix}{self._server}{self._sequence:05x}{second:08x}"
+
+
+def prefixed_ms(value: str) -> int | None:
+    """The wall time, to the second, at which a prefixed id was given; None if it is none."""
+    whole = _PREFIXED.fullmatch(value)
+    return None if whole is None else int(whole[1], 16) * 1000

@@ -136,6 +136,7 @@ def test_a_lost_link_fails_what_was_written_and_keeps_what_was_not(side):
     side.send("kept")
     side.talk.lose()
     assert side.outcomes["written"].outcome_unknown
+    assert side.outcomes["written"].reason == "outcome unknown: the connection was lost"
     assert "kept" not in side.outcomes
     side.greet()
     (again,) = side.said()

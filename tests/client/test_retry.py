@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chappe.client.backoff import Backoff
+from chappe.backoff import Backoff
 from chappe.client.event import Phase
 from chappe.client.retry import Retry
 

@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 def traced(store: SqliteStore) -> list[str]:
     """Every statement that the store carries out from now on."""
     statements: list[str] = []
-    store._connection.set_trace_callback(statements.append)
+    store._database._connection.set_trace_callback(statements.append)
     return statements
 
 
@@ -69,8 +69,8 @@ def test_what_a_killed_process_was_told_is_written_is_there(file: Path):
 @on_loop
 async def test_an_acknowledged_change_has_been_flushed(file: Path):
     store = SqliteStore(file)
-    ((level,),) = store._connection.execute("PRAGMA synchronous")
-    ((mode,),) = store._connection.execute("PRAGMA journal_mode")
+    ((level,),) = store._database._connection.execute("PRAGMA synchronous")
+    ((mode,),) = store._database._connection.execute("PRAGMA journal_mode")
     await store.close()
     assert (level, mode) == (2, "wal")  # FULL: the log is flushed at every commit
 
@@ -107,8 +107,8 @@ async def test_a_change_that_cannot_be_made_does_not_take_others_with_it(file: P
 async def test_a_full_disk_is_told_and_survived(file: Path):
     store = SqliteStore(file)
     await store.change("t", {"before": b"v"})
-    ((pages,),) = store._connection.execute("PRAGMA page_count")
-    store._connection.execute(f"PRAGMA max_page_count = {pages + 4}").fetchall()
+    ((pages,),) = store._database._connection.execute("PRAGMA page_count")
+    store._database._connection.execute(f"PRAGMA max_page_count = {pages + 4}").fetchall()
     outcomes = await asyncio.gather(
         store.change("t", {"small": b"v"}),
         store.change("t", {"large": b"v" * 100_000}),
@@ -133,7 +133,7 @@ async def test_what_piles_up_is_bounded(file: Path):
         other.execute("BEGIN IMMEDIATE")
         first = asyncio.create_task(store.change("t", {"first": b"v"}))
         await asyncio.sleep(0)
-        while store._jobs:  # until the thread has taken it, and waits for the lock
+        while store._database._jobs:  # until the thread has taken it, and waits for the lock
             await asyncio.sleep(0)
         waiting = [asyncio.create_task(store.change("t", {f"k{i}": b"v"})) for i in range(10)]
         await asyncio.sleep(0)

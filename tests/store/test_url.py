@@ -65,6 +65,7 @@ def test_without_redis_installed_the_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.delitem(sys.modules, "chappe.store.redis")
+    monkeypatch.delitem(sys.modules, "chappe.store.redis_server")
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
     with pytest.raises(ConfigError, match=r"chappe\[redis\]"):
         open_store("redis://host", tmp_path)

@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from chappe.backoff import Backoff
 from chappe.client.attachment import Attachment
-from chappe.client.backoff import Backoff
 from chappe.client.conversation import Conversation
 from chappe.client.deadline import Deadline
 from chappe.client.departure import Departure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from chappe.client.backoff import Backoff
+from chappe.backoff import Backoff
 
 if TYPE_CHECKING:
     from chappe.client.connection import Connection

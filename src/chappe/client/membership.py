@@ -47,6 +47,28 @@ class Memberships:
 
     def __init__(self) -> None:
         self.wanted: dict[str, Membership] = {}
+        # How many joins of a room are under way, and of which nobody knows what one came to.
+        self._joins: dict[str, int] = {}
+        self._unsure: set[str] = set()
+
+    def asked(self, room: str) -> None:
+        """A room is being joined, maybe not for the only time."""
+        self._joins[room] = self._joins.get(room, 0) + 1
+
+    def settled(self, room: str, unsure: bool) -> bool:
+        """A join is over, or given up; whether the hub may have joined what nobody wants.
+
+        To leave it while another join waits would have the hub refuse that one as well.
+        """
+        if unsure:
+            self._unsure.add(room)
+        self._joins[room] -= 1
+        if self._joins[room]:
+            return False
+        del self._joins[room]
+        unsure = room in self._unsure
+        self._unsure.discard(room)
+        return unsure and room not in self.wanted
 
     def remove(self, room: str) -> None:
         """Want a room no more."""

@@ -15,6 +15,9 @@ from chappe.client.request import Answered, Request, Settle
 from chappe.errors import BadRequest, ConnectionClosed, Overload
 from chappe.wire.ops import ClientOp, Reply
 
+# As of an answer that came too late: nobody knows whether it was done.
+_LOST = "outcome unknown: the connection was lost"
+
 
 class Outgoing:
     """Requests, posts, and their order.
@@ -149,7 +152,7 @@ class Outgoing:
         """The link is gone: what was written and not answered has an unknown outcome."""
         for request in [r for r in self._all() if r.written]:
             self.abandon(request)
-            request.settle(Overload("the connection was lost", outcome_unknown=True))
+            request.settle(Overload(_LOST, outcome_unknown=True))
 
     def end(self, reason: ConnectionClosed) -> None:
         """It is over: fail everything that waits, and refuse more."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from chappe.client.backoff import Backoff
+from chappe.backoff import Backoff
 from chappe.client.deadletter import Obituaries, OnDead
 from chappe.client.form import Form, check_text, encode_data, read_id
 from chappe.errors import BadRequest, Forbidden, Unreachable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from chappe.client.backoff import Backoff
+from chappe.backoff import Backoff
 from chappe.client.conversation import Conversation
 from chappe.client.event import Phase
 from chappe.client.standing import Standing

@@ -50,14 +50,17 @@ class Rooming:
         """
         memberships = self._memberships
         membership = Membership(memberships, check_text(room))
+        memberships.asked(room)
+        unsure = False
         try:
             await self._asking.ask(membership.ask(), membership.begin)
         except (asyncio.CancelledError, Overload) as error:
-            if room not in memberships.wanted and getattr(error, "outcome_unknown", True):
-                # The hub may have joined it all the same.
+            unsure = getattr(error, "outcome_unknown", True)
+            raise
+        finally:
+            if memberships.settled(room, unsure):
                 self._conversation.answer(self._form.encode(Leave(to=room)))
                 self._connection.writer.flush_soon()
-            raise
 
     async def leave(self, room: str) -> None:
         """Receive no more of a room."""

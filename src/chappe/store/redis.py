@@ -10,25 +10,15 @@ who cannot bear that uses `swap`, which looks at what is there.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
-
-from chappe.errors import StorageError
+from chappe.store.redis_server import TIMEOUT_S, RedisServer
 
 PAGE_KEYS = 500
 # Redis refuses a command of more than a million arguments, and serves nobody else meanwhile.
 COMMAND_KEYS = 5_000
-CONNECTIONS_MAX = 8
-TIMEOUT_S = 5.0
 
 _SWAP = """
 local now = redis.call('HGET', KEYS[1], ARGV[1])
@@ -45,12 +35,6 @@ end
 return 1
 """
 
-T = TypeVar("T")
-
-
-class _Broken(StorageError):
-    """The connection broke."""
-
 
 class RedisStore:
     """Tables in hashes of a Redis server; connects when it is first used, and again by itself.
@@ -59,23 +43,9 @@ class RedisStore:
     """
 
     def __init__(self, url: str, shown: str, prefix: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._shown = shown
         self._prefix = prefix
-        self._timeout_s = timeout_s
-        self._closed = False
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS_MAX,
-            timeout=timeout_s,
-            # Each request has a limit of ours. The client's own is a wait_for, which in Python 3.11
-            # may lose a cancellation that comes with the answer.
-            socket_timeout=None,
-            socket_connect_timeout=timeout_s,
-            protocol=2,
-            # A swap that was carried out must not be tried again: it would say that it was not.
-            retry=Retry(NoBackoff(), 0),
-        )
-        self._redis: Any = Redis.from_pool(pool)
+        self._server = RedisServer(url, shown, timeout_s)
+        self._redis = self._server.redis
         self._swap = self._redis.register_script(_SWAP)
 
     async def get(self, table: str, keys: Iterable[str]) -> dict[str, bytes]:
@@ -85,7 +55,7 @@ class RedisStore:
         name = self._name(table)
         for start in range(0, len(wanted), COMMAND_KEYS):
             part = wanted[start : start + COMMAND_KEYS]
-            values = await self._again(partial(self._redis.hmget, name, part))
+            values = await self._server.again(partial(self._redis.hmget, name, part))
             found.update(
                 (key, value) for key, value in zip(part, values, strict=True) if value is not None
             )
@@ -97,7 +67,7 @@ class RedisStore:
         """Write and remove many at once; what is in both is written."""
         removed = list(deletes)
         if puts or removed:
-            await self._again(lambda: self._change(self._name(table), puts, removed))
+            await self._server.again(lambda: self._change(self._name(table), puts, removed))
 
     async def _change(self, name: str, puts: Mapping[str, bytes], deletes: list[str]) -> None:
         async with self._redis.pipeline(transaction=True) as pipe:
@@ -111,7 +81,9 @@ class RedisStore:
     async def swap(self, table: str, key: str, expected: bytes | None, value: bytes | None) -> bool:
         """Replace a value if it is still what is expected; whether it was."""
         arguments: list[str | bytes] = [key, *_maybe(expected), *_maybe(value)]
-        return bool(await self._once(lambda: self._swap(keys=[self._name(table)], args=arguments)))
+        return bool(
+            await self._server.once(lambda: self._swap(keys=[self._name(table)], args=arguments))
+        )
 
     async def scan(self, table: str, prefix: str = "") -> AsyncIterator[list[tuple[str, bytes]]]:
         """Read all keys that begin so, a page at a time; Redis looks at every key of the table."""
@@ -120,7 +92,7 @@ class RedisStore:
         seen: set[str] = set()
         cursor: int | None = None
         while cursor != 0:
-            cursor, found = await self._again(
+            cursor, found = await self._server.again(
                 partial(self._redis.hscan, name, cursor or 0, match, PAGE_KEYS)
             )
             page = [(raw.decode(), value) for raw, value in found.items()]
@@ -133,41 +105,17 @@ class RedisStore:
         """Remove all keys that begin so."""
         name = self._name(table)
         if not prefix:
-            await self._again(lambda: self._redis.unlink(name))
+            await self._server.again(lambda: self._redis.unlink(name))
             return
         async for page in self.scan(table, prefix):
             await self.change(table, {}, [key for key, _ in page])
 
     async def close(self) -> None:
         """Let go of the connections."""
-        self._closed = True
-        await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
+        await self._server.close()
 
     def _name(self, table: str) -> str:
         return f"{self._prefix}:{table}"
-
-    async def _again(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Do what may be done twice: once more when the connection broke under it."""
-        try:
-            return await self._once(call)
-        except _Broken:
-            return await self._once(call)
-
-    async def _once(self, call: Callable[[], Awaitable[T]]) -> T:
-        if self._closed:
-            raise StorageError(f"{self._shown}: closed")
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await call()
-        except TimeoutError:
-            raise StorageError(f"{self._shown}: no answer in time") from None
-        except RedisConnectionError as error:
-            raise _Broken(f"{self._shown}: {error}") from None
-        except (RedisError, OSError) as error:
-            # Of a transaction, the error quotes the command, keys and values and all.
-            said = str(error).rpartition(" of pipeline caused error: ")[2]
-            raise StorageError(f"{self._shown}: {said}") from None
 
 
 def _maybe(value: bytes | None) -> tuple[str, bytes]:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from chappe.errors import ConfigError
 from chappe.store.memory import MemoryStore
+from chappe.store.redis_url import parse_redis_url
 from chappe.store.sqlite import SqliteStore
 from chappe.store.store import Store
 
 FILE = "chappe.db"
-PREFIX = "chappe"
-# What else a Redis address may say after its question mark.
-_REDIS_SETTINGS = frozenset(
-    {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
-)
 
 
 def open_store(url: str, data: Path) -> Store:
@@ -41,22 +36,5 @@ def _open_redis(url: str) -> Store:
         from chappe.store.redis import RedisStore  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigError("store: redis is not installed: pip install 'chappe[redis]'") from None
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "localhost", parts.port or 6379
-    except ValueError:
-        raise ConfigError("store: the address of the Redis has a wrong host or port") from None
-    database = parts.path.strip("/") or "0"
-    if not database.isdecimal():
-        raise ConfigError(f"store: {parts.path!r} is not a number of a Redis database")
-    shown = f"{parts.scheme}://{host}:{port}/{database}"
-    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
-    prefix = settings.pop("prefix", PREFIX)
-    if not prefix:
-        raise ConfigError(f"store: {shown}: prefix is empty")
-    for name in settings.keys() - _REDIS_SETTINGS:
-        raise ConfigError(f"store: {shown}: {name!r} is no setting; prefix and ssl_... are")
-    if settings and parts.scheme != "rediss":
-        raise ConfigError(f"store: {shown}: ssl_... are settings of rediss://")
-    plain = urlunsplit((parts.scheme, parts.netloc, f"/{database}", urlencode(settings), ""))
-    return RedisStore(plain, shown, prefix)
+    address = parse_redis_url(url, "store")
+    return RedisStore(address.url, address.shown, address.prefix)
