@@ -1,28 +1,31 @@
-"""Enrolment: a role's seat in the registry, kept as long as the role lives (R4)."""
+"""Enrolment: somebody's seat in a row of the registry, kept for as long as they live (R4)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import msgspec
 import structlog
 
 from chappe.errors import ClusterError
+from chappe.registry import errand
 from chappe.registry.coordination import Coordination, HeldSeat
-from chappe.rooms import errand
-from chappe.rooms.roll import Place
 
 log = structlog.get_logger()
+
+# What the holder of a seat says of itself.
+Place = TypeVar("Place", bound=msgspec.Struct)
 
 # Tries in one lease's time while the registry does not answer.
 TRIES = 15
 
 
-class Enrolment:
-    """Sits, says what the role is, and sits again when the seat was lost.
+class Enrolment(Generic[Place]):
+    """Sits, says what its holder is, and sits again when the seat was lost.
 
-    While the registry is away it keeps trying; the role goes on as who it was.
+    While the registry is away it keeps trying; the holder goes on as who it was.
     """
 
     def __init__(
@@ -58,9 +61,9 @@ class Enrolment:
             self._news.set()
 
     @property
-    def failed(self) -> bool:
-        """Whether the seat is kept no more, by mistake."""
-        return errand.failed(self._task)
+    def dead(self) -> list[str]:
+        """Which seat is kept no more, by mistake."""
+        return errand.dead((self._task,))
 
     @property
     def told(self) -> bool:
@@ -83,16 +86,16 @@ class Enrolment:
                 seat = await self._coordination.sit(self._path, msgspec.json.encode(place))
             except ClusterError as error:
                 log.debug(
-                    "rooms.seat.none",
+                    "seat.none",
                     path=self._path,
-                    reason=f"the registry did not take this role, which tries again: {error}",
+                    reason=f"the registry did not take it yet, which is tried again: {error}",
                 )
                 await asyncio.sleep(self._pause_s)
                 continue
             self._seat, self._told = seat, place
             self._seated(seat.number)
             await self._hold(seat)
-            log.warning("rooms.seat.lost", path=self._path, id=seat.number)
+            log.warning("seat.lost", path=self._path, id=seat.number)
 
     async def _hold(self, seat: HeldSeat) -> None:
         """Tell what changes, until the seat is lost."""
@@ -113,7 +116,7 @@ class Enrolment:
         try:
             await seat.tell(msgspec.json.encode(place))
         except ClusterError as error:
-            log.debug("rooms.seat.untold", path=self._path, reason=str(error))
+            log.debug("seat.untold", path=self._path, reason=str(error))
             await asyncio.sleep(self._pause_s)
         else:
             self._told = place

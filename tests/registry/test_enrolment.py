@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from chappe.registry.coordination import Coordination
+from chappe.registry.enrolment import Enrolment
 from chappe.registry.memory import MemoryRegistry
 from chappe.registry.options import RegistryOptions
-from chappe.rooms.enrolment import Enrolment
 from chappe.rooms.roll import Place
 from chappe.simulation import Simulation
 from chappe.wire.rooms import State
