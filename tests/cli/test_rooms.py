@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from chappe.errors import Unreachable
 from chappe.rooms.doubling import Progress, Step
 from tests.cli.process import Served, run_here, serving, started
 from tests.processes import read_line
+from tests.servers import RedisServer
 
 # Longer than anything here takes on a busy machine; nothing waits so long when all is well.
 WAIT_S = 60.0
@@ -205,6 +207,60 @@ def test_partitions_are_doubled_while_messages_go_on(tmp_path: Path) -> None:  #
         assert "rooms.partitions.remembered" in layout.log.read_text()
 
 
+def test_a_replica_that_does_not_start_is_missed_by_a_doubling(tmp_path: Path) -> None:  # R9
+    with laid_out(tmp_path, "--replicas", "2") as layout, ThreadPoolExecutor() as threads:
+        doubling = threads.submit(layout.rooms, "double", "--yes", "--timeout", "8")
+        begun = re.compile(r"child\.begun +child=broker-1-2 pid=(\d+)")
+        for _ in waiting("no broker of the new partition was begun"):
+            if found := begun.search(layout.log.read_text()):
+                break
+        assert found is not None
+        pid = int(found[1])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            refused = doubling.result()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert refused.returncode == 1
+        # It may have come as far as to be registered before it was stopped.
+        reason = refused.stderr.replace("\n", " ")
+        assert "1 of 2 replicas Running" in reason or "broker-1-2, is not Running" in reason
+        assert layout.status()["partitions"] == 1
+        done = layout.rooms("double", "--yes", "--json")
+        assert json.loads(done.stdout)["partitions"] == 2
+
+
+def test_brokers_with_another_secret_are_named_and_hold_a_doubling_up(  # R9
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    url = f"{redis_server.url}?prefix=secrets"
+
+    def flags(name: str, *more: str) -> tuple[str, ...]:
+        secret = tmp_path / f"{name}.secret"
+        secret.write_text(f"{name}: a secret that nobody else has\n")
+        registry = ("--registry", url, "--store", url)
+        ports = ("--cluster-port", "0", "--rooms-port", "0")
+        return ("--dev", *registry, *ports, "--cluster-secret-file", str(secret), *more)
+
+    with ExitStack() as stack:
+        serve = [
+            (tmp_path / "a", flags("a", "--partition", "0")),
+            (tmp_path / "b", flags("b", "--roles", "broker", "--partition", "1")),
+        ]
+        nodes = [stack.enter_context(serving(data, *more)) for data, more in serve]
+        command = ("rooms", "double", "--registry", url, "--yes", "--timeout", "30")
+        refused = run_here(*command)
+        assert refused.returncode == 1
+        assert "is not Running: not all routers have told" in refused.stderr.replace("\n", " ")
+        assert (
+            '"partitions": 1'
+            in nodes[0].run_here("rooms", "status", "--json", "--as", "user:admin").stdout
+        )
+        first, second = [node.terminate()[1] for node in nodes]
+        assert "answers no HELLO" in first
+        assert "fail their MAC: does it have the same cluster.secret" in second
+
+
 def test_a_doubling_that_nobody_serves_is_refused_resumed_and_withdrawn(tmp_path: Path) -> None:
     arguments = ("--dev", "--workers", "2", "--partition", "0")  # no broker of partition 1
     with serving(tmp_path / "data", *arguments):
@@ -218,7 +274,9 @@ def test_a_doubling_that_nobody_serves_is_refused_resumed_and_withdrawn(tmp_path
         assert json.loads(told.stdout)["missing"]
         withdrawn = run_here(*command, "--withdraw")
         assert withdrawn.returncode == 0, withdrawn.stderr
-        assert "1 partitions of brokers" in withdrawn.stdout
+        assert "the doubling of partitions of brokers is taken back; there are 1" in (
+            withdrawn.stdout.replace("\n", " ")
+        )
         assert "no doubling is under way" in run_here(*command, "--withdraw").stderr
 
 
@@ -226,6 +284,8 @@ def test_a_node_alone_is_looked_at_and_has_nobody_to_double(tmp_path: Path) -> N
     with serving(tmp_path / "data", "--dev") as node:
         shown = node.run_here("rooms", "status", "--as", "user:admin")
         assert "1 partition " in shown.stdout
+        assert "of a node that is alone" in shown.stdout
+        assert ":0" not in shown.stdout
         for role in ("publisher", "proxy", "broker", "router", "gateway"):
             assert role in shown.stdout
         for _ in waiting("no probe came back"):
@@ -249,8 +309,22 @@ def test_weights_are_set_over_a_node(tmp_path: Path) -> None:  # R6
         for flag in ("--proxy=999999", f"--broker={proxy}"):
             named = flag.removeprefix("--").replace("=", " ")
             refused = layout.run_here("rooms", "weigh", f"{flag}=1", "--as", "user:admin")
-            assert refused.returncode == 2
+            assert refused.returncode == 1
             assert f"there is no {named}" in refused.stderr.replace("\n", " ")
+        done = layout.run_here("rooms", "weigh", "--broker", "broker-0-1=3", "--as", "user:admin")
+        assert "weights of proxies: 0, of brokers: 1" in done.stdout
+        for _ in waiting("the weight was not seen"):
+            if layout.status()["brokers"][0].get("weight") == 3:
+                break
+        ignoring = ("--ignore-unknown", "--proxy", "999999=1", "--as", "user:admin")
+        done = layout.run_here("rooms", "weigh", f"--proxy={proxy}=0.25", *ignoring)
+        assert done.returncode == 0, done.stderr
+        told = done.stdout.replace("\n", " ")
+        assert "weights of proxies: 1, of brokers: 0" in told
+        assert "there is no proxy 999999" in told
+        for _ in waiting("the other weight was not seen"):
+            if layout.status()["proxies"][0].get("weight") == 0.25:
+                break
         done = layout.run_here("rooms", "weigh", "--measured", "--as", "user:admin")
         assert done.returncode == 0, done.stderr
         for _ in waiting("the weight was not taken back"):
@@ -272,12 +346,21 @@ def test_a_registry_that_is_not_there_is_said_at_once_with_the_cause() -> None:
 def test_who_interrupts_is_told_what_may_still_be_done() -> None:  # R9
     story: list[str] = []
     run = doubling._Run(lambda progress: story.append(doubling.line(progress)), 1.0)
-    assert "--withdraw" in doubling._advice(run)
+    # What has not begun cannot be withdrawn.
+    nothing = "nothing was begun by this run; run it again"
+    assert doubling._advice(None) == doubling._advice(run) == nothing
+    still = tuple(f"broker {id_} is still Running: restart it" for id_ in range(4))
+    run._note(Progress(Step.RESTING, 1, 2, {}, still[:1]))
+    assert doubling._advice(run) == nothing
+    run._note(Progress(Step.RESTING, 1, 2, {}, still))
     run._note(Progress(Step.READYING, 1, 2, {}, (), 1, 3))
     assert "--withdraw" in doubling._advice(run)
     run._note(Progress(Step.CLEANING, 2, 2, {}, (), 2, 6))
     assert doubling._advice(run) == "the number is set; run it again to watch the cleaning up"
+    resting = "1 -> 2 partitions: nothing is begun; one that was withdrawn is not over: "
     assert story == [
+        resting + still[0],
+        resting + "; ".join((*still[:3], "and 1 more")),
         "1 -> 2 partitions: new partitions make ready, 1 of 3 ready",
         "2 partitions: the number is set; what moved is cleaned up, 2 of 6 cleaned up",
     ]
@@ -300,14 +383,16 @@ def test_a_doubling_that_was_only_finished_does_not_read_like_one(
         (("up",), "access.keys"),
         (("double",), "--yes: missing; the partitions of brokers would be doubled"),
         (("double", "--yes", "--timeout", "nan"), "--timeout"),
+        (("double", "--yes", "--replicas", "0"), "--replicas: must be 1 or above"),
         (("double", "--yes", "--registry", "memory"), "--registry: memory is of one process"),
         (("double", "--yes", "--registry", "redis://x", "--data", "y"), "not together with"),
         (("double", "--yes", "--registry", "kubernetes://a.b.svc"), "knows members only"),
         (("double", "--yes", "--system", "A/B"), "rooms.system"),
         (("weigh",), "say --proxy, --broker or --measured"),
         (("weigh", "--measured", "--proxy", "1=1"), "--measured: say either that, or weights"),
-        (("weigh", "--proxy", "one=2"), "--proxy: 'one=2' is not ID=WEIGHT"),
+        (("weigh", "--proxy", "=2"), "--proxy: '=2' is not ID=WEIGHT or NODE=WEIGHT"),
         (("weigh", "--broker", "1=nan"), "--broker: '1=nan' is not ID=WEIGHT"),
+        (("weigh", "--broker", "1=1", "--broker", "1=2"), "--broker: '1' is there twice"),
         (("members", "topic:x"), "NAME: topic: is not a room's"),
         (("members", "x", "-n", "-1"), "-n: must be 0 or above"),
         (("members", "room:"), "NAME: a room's name is not empty"),

@@ -159,6 +159,52 @@ def test_a_join_that_is_cancelled_or_timed_out_is_taken_back(run):
     run(test())
 
 
+def test_a_join_that_is_cancelled_takes_back_nothing_while_another_of_the_room_waits(run):
+    async def test():
+        async with peering() as port, dial(port) as alice:
+            one, other = (asyncio.create_task(alice.join("room:7")) for _ in range(2))
+            _, second = await port.peer.heard(2)
+            port.peer.ops.clear()
+            one.cancel()
+            await asyncio.sleep(0.02)
+            assert port.peer.ops == []
+            port.peer.answer(second)
+            await other
+            assert alice.rooms == ("room:7",)
+            # Nor does one of a room that was joined before.
+            again = asyncio.create_task(alice.join("room:7"))
+            await port.peer.next(Join)
+            again.cancel()
+            await asyncio.sleep(0.02)
+            assert port.peer.ops == []
+
+    run(test())
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_the_last_of_several_joins_takes_back_what_another_may_have_come_to(run, refused):
+    async def test():
+        async with peering() as port, dial(port) as alice:
+            one, other = (asyncio.create_task(alice.join("room:7")) for _ in range(2))
+            _, second = await port.peer.heard(2)
+            port.peer.ops.clear()
+            one.cancel()
+            await asyncio.sleep(0.02)
+            if refused:
+                port.peer.answer(second, ok=False, error="overload", reason="too many")
+                with pytest.raises(Overload):
+                    await other
+            else:
+                other.cancel()
+            assert (await port.peer.next(Leave)).to == "room:7"
+            assert port.peer.ops == []
+            # What follows knows nothing of that.
+            await joined(alice, port.peer, "room:7")
+            assert alice.rooms == ("room:7",)
+
+    run(test())
+
+
 @pytest.mark.parametrize("data", [{"n": 1}, b"\x00\xff"])
 def test_a_reliable_message_is_marked_so(run, data):
     async def test():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from chappe import connect
 from chappe.client import Client
 from chappe.cluster.options import ClusterOptions, LinkOptions
-from chappe.errors import ConfigError, Unreachable
+from chappe.errors import ClusterError, ConfigError, Unreachable
 from chappe.node.lifetime import Lifetime
 from chappe.node.node import Node
 from chappe.node.opening import open_node
@@ -86,9 +86,13 @@ async def published(client: Client, room: str, data: Any) -> None:
 
 
 def udp_ports() -> set[str]:
-    """The UDP sockets of this machine, as the kernel numbers them."""
+    """The UDP sockets of this process, as the kernel numbers them; others open some meanwhile."""
     lines = Path("/proc/net/udp").read_text().splitlines()[1:]
-    return {line.split()[9] for line in lines}
+    own = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            own.add(descriptor.readlink().name)
+    return {number for line in lines if f"socket:[{(number := line.split()[9])}]" in own}
 
 
 @on_loop
@@ -179,6 +183,48 @@ async def test_a_node_without_clients_is_watched_over_http_and_not_more(tmp_path
             assert 'chappe_rooms_seats{role="broker",state="running"} 1.0' in metrics
         # It is no member: links of nodes are for those who have clients.
         assert await anext(registry.open("looks").membership.watch()) == {}
+
+
+@on_loop
+async def test_a_node_refuses_weights_of_whoever_is_not_there(tmp_path: Path) -> None:  # R6
+    async with running(tmp_path) as node:
+        proxy = (await asked(node, "/v1/rooms/status"))["proxies"][0]["id"]
+        url = node.addresses()["http"]
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+            for id_, status in ((proxy, 200), (proxy + 1, 400)):
+                body = {"as": "user:admin", "proxies": {str(id_): 0.5}}
+                answer = await http.put("/v1/rooms/weights", json=body)
+                assert answer.status_code == status
+        reason = f"proxies: there is no proxy {proxy + 1} (but {proxy})"
+        assert answer.json()["reason"] == reason
+
+
+@pytest.mark.parametrize("roles", [("hub", "gateway"), ("broker",)], ids="-".join)
+@on_loop
+async def test_a_node_whose_watch_of_the_registry_died_is_not_ready_and_ends(
+    tmp_path: Path, roles: tuple[str, ...]
+) -> None:
+    async def mistaken(found: Any) -> None:
+        raise RuntimeError("a mistake")
+
+    # Of which the loop is told, too.
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    registry, store = MemoryRegistry(), SharedStore()
+    async with member(tmp_path, "node", registry, store, *roles) as node:
+        url = node.addresses()["http"]
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+            assert (await http.get("/readyz")).status_code == 200
+            node.rooming.process.lookout._watches.value("/odd", mistaken)
+            async with asyncio.timeout(PATIENCE_S):
+                while (answer := await http.get("/readyz")).status_code == 200:
+                    await asyncio.sleep(0.01)
+            assert answer.status_code == 503
+            assert answer.json()["reason"].endswith("restarted: rooms: watching /odd")
+            assert (await http.get("/healthz")).status_code == 503
+            # Whoever runs it may replace it.
+            with pytest.raises(ClusterError, match="rooms: watching /odd has ended"):
+                async with asyncio.timeout(PATIENCE_S):
+                    await node.run_until(asyncio.Event())
 
 
 @on_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,15 +14,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from chappe.cluster.options import ClusterOptions
-from chappe.errors import ConfigError
+from chappe.errors import ClusterError, ConfigError
 from chappe.node.child import Child, Cord, Report
 from chappe.node.gathering import SOCKET as COUNTS
 from chappe.node.layout import Layout
 from chappe.node.options import NodeOptions
 from chappe.node.post import Post
 from chappe.node.roomscrew import RoomsCrew, Siblings
-from chappe.node.roomswatch import NUMBERS, Numbers, settle
+from chappe.node.roomswatch import NUMBERS, Numbers, settle, stand
 from chappe.registry.memory import MemoryRegistry
+from chappe.rooms.lookout import Lookout
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.paths import paths_of
 from tests.loop import on_loop
@@ -152,6 +154,19 @@ def test_with_a_registry_of_others_names_and_ports_are_of_this_machine(
     assert sorted(options.rooms.port or 0 for options in members) == list(range(7600, 7605))
 
 
+def test_with_a_registry_of_its_own_ports_follow_the_first_as_well(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    for port, ports in ((7600, [7600, 7601, 7602, 7603]), (0, [0] * 4)):
+        folder = tmp_path / str(port)
+        folder.mkdir()
+        options = options_of(folder, rooms=RoomsOptions(port=port))
+        crew = prepared(stack, options, Layout(replicas=1))
+        watched(crew, stack, partitions=1)
+        members = [told(post) for stage in crew.stages[2:] for post in stage]
+        assert sorted(options.rooms.port or 0 for options in members) == ports
+
+
 @pytest.mark.parametrize(
     ("layout", "named"),
     [
@@ -214,6 +229,35 @@ async def test_what_a_registry_says_of_partitions_is_not_overruled() -> None:  #
     assert found.value == b"2"
     with pytest.raises(ConfigError, match="--partitions: there are 2 by the registry"):
         await settle(coordination, paths, 4, "--partitions")
+    await coordination.close()
+
+
+@on_loop
+async def test_a_watch_that_watches_something_no_more_ends_with_the_reason() -> None:
+    async def mistaken(found: Any) -> None:
+        raise RuntimeError("a mistake")
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    coordination = MemoryRegistry().open("watch").coordination
+    assert coordination is not None
+    lookout = Lookout(
+        coordination,
+        paths_of(RoomsOptions()),
+        independent=False,
+        lease_s=5.0,
+        changed=lambda roll: None,
+    )
+    lookout.start()
+    stop = asyncio.Event()
+    standing = asyncio.create_task(stand(lookout, stop))
+    lookout._watches.value("/odd", mistaken)
+    with pytest.raises(ClusterError, match="watching /odd has ended"):
+        async with asyncio.timeout(10):
+            await standing
+    await lookout.stop()
+    # Who is told to stop has watched to the end.
+    stop.set()
+    await stand(lookout, stop)
     await coordination.close()
 
 

@@ -40,12 +40,17 @@ class KeptPost:
         # How often something was said to many at once: encoded once each.
         self.at_once = 0
 
-    def send(self, to: Endpoint, op: RoomOp) -> None:
-        self.said.append((to, op))
+        # Whether what is said goes in one datagram.
+        self.whole = True
 
-    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> None:
+    def send(self, to: Endpoint, op: RoomOp) -> bool:
+        self.said.append((to, op))
+        return self.whole
+
+    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> bool:
         self.at_once += 1
         self.said.extend((one, op) for one in to)
+        return self.whole
 
     def of(self, kind: type[Op]) -> list[tuple[Endpoint, Op]]:
         """What was said of one kind, and to whom."""

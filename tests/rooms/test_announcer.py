@@ -545,3 +545,66 @@ def test_when_a_router_comes_back_it_is_told_first_of_rooms_that_somebody_waits_
     rig.silent = set()
     rig.step(2 * OPTIONS.pulse_s)
     assert rig.entries()[0].room == "late"
+
+
+def test_rooms_that_were_left_and_joined_again_meanwhile_are_told_first_as_well() -> None:
+    rig = settled(*map(str, range(5 * SLICE_ROOMS)))
+    rig.silent = {1}
+    rig.step(2 * OPTIONS.beat_s)
+    rig.leave("7")
+    rig.step(0.1)
+    rig.join("7")
+    rig.step(0.1)
+    rig.entries()
+    rig.silent = set()
+    rig.step(2 * OPTIONS.pulse_s)
+    assert (rig.entries()[0].room, rig.told.count("7")) == ("7", 1)
+
+
+def test_that_routers_have_changed_costs_no_look_at_any_room() -> None:
+    rig = settled(*map(str, range(3 * SLICE_ROOMS)))
+    looked = 0
+
+    class Watched(type(rig.announcer._rooms)):  # type: ignore[misc]
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            nonlocal looked
+            for key in super().__iter__():
+                looked += 1
+                yield key
+
+        def items(self):  # type: ignore[no-untyped-def]
+            return [(key, self[key]) for key in self]
+
+    rig.announcer._rooms = Watched(rig.announcer._rooms)
+    looked = 0
+    rig.look(seats(1, 2))
+    assert looked == 0
+    told: set[int] = set()
+    for _ in range(10):
+        rig.announcer.tick(rig.now)
+        entries = rig.entries()
+        assert len(entries) <= SLICE_ROOMS
+        told |= {entry.number for entry in entries}
+        rig.announcer.confirm([entry.seq for entry in entries])
+        rig.clock.now += 0.01
+    assert told >= set(range(1, 3 * SLICE_ROOMS, 2))
+
+
+def test_rooms_that_come_and_go_while_routers_change_are_told_to_the_right_one() -> None:
+    rig = settled(*map(str, range(3 * SLICE_ROOMS)))
+    rig.look(seats(1, 2))
+    rig.announcer.tick(rig.now)
+    told = {to: {entry.number for entry in op.entries} for to, op in rig.post.of(Announce)}
+    later = sorted(set(range(1, 3 * SLICE_ROOMS, 2)) - told.get(endpoint(2), set()))
+    gone, stays = later[:50], later[50:]
+    for room in gone:
+        rig.leave(str(room))
+    for room in range(10_001, 10_101, 2):
+        rig.join(str(room))
+    rig.step(1.0)
+    heard: dict[int, int] = {}
+    for to, op in rig.post.of(Announce):
+        if to == endpoint(2):
+            heard |= {entry.number: entry.members for entry in op.entries}
+    assert [heard.get(room) for room in gone] == [0] * len(gone)
+    assert all(heard.get(room) == 1 for room in [*stays, *range(10_001, 10_101, 2)])

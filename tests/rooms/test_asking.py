@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from chappe.rooms.asking import ASKS_MAX, TO_PROXY, Asking
-from chappe.wire.rooms import Count, Counted, Here
+import math
+
+import pytest
+
+from chappe.errors import Overload, Unreachable
+from chappe.rooms.asking import ASKS_MAX, Asking
+from chappe.wire.rooms import ANY_PARTITION, Count, Counted, Here
 from tests.rooms.rig import APP, KeptPost, card, endpoint, seats
 
 NOW = 1000.0
@@ -29,7 +34,7 @@ def asking(*proxies: int) -> tuple[Asking, KeptPost, Told]:
 def test_a_question_goes_to_a_proxy_and_says_who_asks() -> None:
     ask, post, told = asking(1)
     ask.ask(APP, "7", 5, NOW, told)
-    assert post.said == [(endpoint(1), Count(APP, "7", 7, 1, 5, card(9), TO_PROXY))]
+    assert post.said == [(endpoint(1), Count(APP, "7", 7, 1, 5, card(9), ANY_PARTITION))]
     assert told.answers == []
 
 
@@ -92,19 +97,27 @@ def test_how_many_is_told_though_some_did_not_say_who() -> None:
     assert told.answers == [(3, None)]
 
 
-def test_without_proxies_nobody_answers() -> None:
+def test_where_no_proxy_is_known_a_question_is_refused_and_says_so() -> None:
     ask, post, told = asking()
-    ask.ask(APP, "7", 0, NOW, told)
-    assert told.answers == [(-1, None)]
-    assert post.said == []
-
-
-def test_no_more_questions_wait_than_the_bound() -> None:
-    ask, post, told = asking(1)
-    for _ in range(ASKS_MAX + 1):
+    with pytest.raises(Unreachable, match="no proxy of rooms is known"):
         ask.ask(APP, "7", 0, NOW, told)
-    assert told.answers == [(-1, None)]
+    assert told.answers == []
+    assert post.said == []
+    assert ask.due == math.inf
+
+
+def test_no_more_questions_wait_than_the_bound_and_the_next_is_told_which() -> None:
+    ask, post, told = asking(1)
+    for _ in range(ASKS_MAX):
+        ask.ask(APP, "7", 0, NOW, told)
+    with pytest.raises(Overload, match=f"{ASKS_MAX} questions about rooms wait"):
+        ask.ask(APP, "7", 0, NOW, told)
+    assert told.answers == []
     assert len(post.said) == ASKS_MAX
+    # One that is answered makes place.
+    ask.counted(Counted(1, 12, 3, 0))
+    ask.ask(APP, "7", 0, NOW, told)
+    assert told.answers == [(12, None)]
 
 
 def test_proxies_that_are_known_to_answer_are_asked_before_others() -> None:

@@ -78,6 +78,22 @@ def test_a_row_of_a_life_that_is_over_goes_whoever_finds_it():
     assert over == [key for key, _ in old]
 
 
+def test_an_audit_half_way_writes_nothing_of_a_life_that_is_over_meanwhile():
+    rig = Rig()
+    rooms = [str(number) for number in range(200)]
+    rig.tell(G1, *map(entry, rooms), at=LATE)
+    rig.audit.begin()
+    missing = rig.audit.missing(LATE + 1)
+    for _ in range(100):
+        next(missing)
+    puts, _ = rig.book.changes()
+    assert set(puts.values()) <= {value for _, value in (row(G1, entry(room)) for room in rooms)}
+    assert len(puts) >= 99
+    rig.tell(msgspec.structs.replace(G1, epoch=11), *map(entry, rooms), at=LATE + 1)
+    assert list(missing) == []
+    assert rig.book.changes() == ({}, [])
+
+
 def test_a_row_of_a_life_that_is_not_known_here_yet_stays():
     rig = Rig()
     rig.tell(G1, entry("2"), at=LATE)

@@ -203,6 +203,43 @@ def test_a_silent_gateway_gets_no_copies_until_it_answers():  # R5
     assert shop.carry() == [1, 2]
 
 
+def test_a_gateway_that_answers_but_takes_nothing_gets_no_copies_until_it_is_tried_again():  # R5
+    shop = Shop()
+    shop.login(1, "7")
+    shop.login(2, "7")
+    for turn in range(10):
+        went = shop.carry()
+        assert went == ([1, 2] if turn < 9 else [2])
+        shop.says[2] = {"taken": turn + 1}
+        shop.settle(0.25)
+    shop.settle(2.0)
+    assert shop.carry() == [1, 2]
+    # What it takes then is enough to be believed.
+    shop.says[1] = {"taken": 1}
+    shop.settle(0.25)
+    assert all(shop.carry() == [1, 2] for _ in range(100))
+
+
+def test_a_gateway_that_takes_nothing_is_tried_again_as_soon_each_time():  # R5
+    shop = Shop()
+    shop.login(1, "7")
+    for _ in range(5):
+        while shop.carry():
+            shop.settle(0.25)
+        shop.settle(2.25)
+        assert shop.carry() == [1]
+    assert shop.broker.pulses.stalls == 5
+
+
+def test_what_goes_in_pieces_does_not_make_a_gateway_stalled():  # R5
+    shop = Shop()
+    shop.login(1, "7")
+    shop.post.whole = False
+    for _ in range(40):
+        assert shop.carry() == [1]
+        shop.settle(0.25)
+
+
 def test_gateways_with_one_epoch_are_told_apart():
     shop = Shop()
     shop.login(1, "7", of=card(1, 4))

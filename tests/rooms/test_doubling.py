@@ -33,9 +33,11 @@ class Rig:
         assert coordination is not None
         return coordination
 
-    def double(self, *, routers: bool = False, timeout_s: float = 30.0) -> asyncio.Task[Progress]:
+    def double(
+        self, *, routers: bool = False, replicas: int | None = None, timeout_s: float = 30.0
+    ) -> asyncio.Task[Progress]:
         """Run the tool, as somebody does who has just opened the registry."""
-        doubling = doubling_of(self.open("tool"), OPTIONS, routers=routers)
+        doubling = doubling_of(self.open("tool"), OPTIONS, routers=routers, replicas=replicas)
         return asyncio.create_task(doubling.run(self.told.append, timeout_s))
 
     async def sit(
@@ -118,6 +120,31 @@ def test_a_replica_that_is_not_running_in_time_is_the_reason_to_refuse():
     play(story)
 
 
+@pytest.mark.parametrize("kind", ["broker", "router"])
+def test_a_new_partition_has_as_many_replicas_running_as_its_sibling_or_as_are_asked_for(kind):
+    async def story(rig: Rig) -> None:
+        routers = kind == "router"
+        number = f"/pubsub/{kind}/partition_num"
+        for partition in (0, 1, 1):
+            await rig.sit(partition, RUNNING, kind=kind)
+        doubling = rig.double(routers=routers, timeout_s=5)
+        await rig.until(f"/pubsub/{kind}/partition_wanted", 4)
+        await rig.sit(2, RUNNING, kind=kind)
+        await rig.sit(3, RUNNING, kind=kind)
+        with pytest.raises(NotDoubled) as refused:
+            await doubling
+        assert len(refused.value.missing) == 1
+        assert "partition 3 has 1 of 2 replicas Running" in refused.value.missing[0]
+        assert (rig.told[-1].ready, rig.told[-1].of) == (2, 3)
+        assert await rig.value(number) == 2
+        with pytest.raises(NotDoubled, match="partition 2 has 1 of 3 replicas Running"):
+            await rig.double(routers=routers, replicas=3, timeout_s=5)
+        assert await rig.value(number) == 2
+        assert (await rig.double(routers=routers, replicas=1)).partitions == 4
+
+    play(story, system=2)
+
+
 def test_a_replica_that_dies_before_the_switch_does_not_count():
     async def story(rig: Rig) -> None:
         doubling = rig.double(timeout_s=10)
@@ -153,6 +180,49 @@ def test_a_doubling_is_withdrawn_while_the_number_is_not_set():
     play(story)
 
 
+def test_who_made_ready_for_one_that_was_withdrawn_does_not_count_for_the_next():
+    async def story(rig: Rig) -> None:
+        seat = await rig.sit(1, RUNNING, 1)
+        with pytest.raises(NotDoubled) as refused:
+            await rig.double(timeout_s=5)
+        assert refused.value.missing == (
+            f"broker {seat.number} of partition 1, on b1, is still Running: restart it",
+        )
+        # Nothing was begun by that.
+        assert await rig.value(WANTED) is None
+        assert {(each.step, each.missing) for each in rig.told} == {
+            (Step.RESTING, refused.value.missing)
+        }
+        again = rig.double()
+        await asyncio.sleep(1)
+        assert await rig.value(WANTED) is None
+        await seat.tell(place("b1", INIT, 1))
+        await rig.until(WANTED, 2)
+        assert await rig.value(NUMBER) == 1
+        await seat.tell(place("b1", RUNNING, 2))
+        assert (await again).partitions == 2
+
+    play(story)
+
+
+def test_a_number_that_rose_while_it_waited_is_not_doubled_once_more():
+    async def story(rig: Rig) -> None:
+        seat = await rig.sit(1, RUNNING, 1)
+        doubling = rig.double()
+        await asyncio.sleep(1)
+        found = await rig.outside.get(NUMBER)
+        assert found is not None
+        await rig.outside.put(NUMBER, b"2", found.version)
+        await asyncio.sleep(1)
+        await seat.tell(place("b1", RUNNING, 2))
+        done = await doubling
+        assert (done.step, done.partitions, done.resumed) == (Step.DONE, 2, True)
+        assert (await rig.value(NUMBER), await rig.value(WANTED)) == (2, None)
+        assert {each.step for each in rig.told} == {Step.RESTING, Step.CLEANING, Step.DONE}
+
+    play(story)
+
+
 def test_a_registry_that_forgets_is_told_again_what_is_wanted():
     async def story(rig: Rig) -> None:
         doubling = rig.double()
@@ -169,8 +239,10 @@ def test_a_registry_that_forgets_is_told_again_what_is_wanted():
 
 def test_a_tool_that_was_killed_after_the_switch_waits_for_the_cleaning_and_doubles_no_further():
     async def story(rig: Rig) -> None:
-        seat, old = await rig.sit(1, RUNNING, 1), await rig.sit(0, RUNNING, 1)
+        seat, old = await rig.sit(1, INIT, 1), await rig.sit(0, RUNNING, 1)
         doubling = rig.double()
+        await rig.until(WANTED, 2)
+        await seat.tell(place("b1", RUNNING, 1))
         await rig.until(NUMBER, 2)
         doubling.cancel()
         again = rig.double()
@@ -188,8 +260,10 @@ def test_a_tool_that_was_killed_after_the_switch_waits_for_the_cleaning_and_doub
 def test_that_not_all_have_cleaned_up_in_time_is_said_and_no_failure():
     async def story(rig: Rig) -> None:
         seat = await rig.sit(0, RUNNING, 1)
+        doubling = rig.double(timeout_s=5)
+        await rig.until(WANTED, 2)
         await rig.sit(1, RUNNING, 2)
-        result = await rig.double(timeout_s=5)
+        result = await doubling
         assert (result.step, result.partitions) == (Step.CLEANING, 2)
         assert result.missing == (
             f"broker {seat.number} of partition 0, on b0, has not cleaned up",

@@ -325,6 +325,35 @@ def test_after_a_doubling_both_halves_are_kept_until_all_gateways_have_confirmed
     assert rig.router.changes()[1] == []  # the store is the other partition's business
 
 
+def test_many_rooms_are_cleaned_a_share_at_a_time_though_others_come_and_go() -> None:
+    rig = Rig(partition=1, partitions=2)
+    rooms = range(1, 40_000, 2)
+    for start in range(0, len(rooms), 1000):
+        rig.announce(*(entry(room, room) for room in rooms[start : start + 1000]))
+    book = rig.router.book
+    book.clean(1, 4, rig.now)
+    (known,) = book.gateways.values()
+    # None of what is copied at once is large.
+    assert max(map(len, known.rows.shelves())) < len(rooms) / 40
+    ticks = 0
+    while book.rows > len(rooms) / 2 + 100:
+        before = book.rows
+        book.tick(rig.now)
+        assert before - book.rows <= 2000
+        # Some are told of again, and some are new.
+        new = 100_001 + 4 * ticks
+        book.take(known, [entry(rooms[2 * ticks], 10**6), entry(new, 1)], rig.now, write=False)
+        rig.clock.now += 0.011
+        ticks += 1
+    rig.run(1.0)
+    assert ticks >= 10
+    kept = {int(name) for (_, name), _ in known.rows.walk()}
+    assert kept == {room for room in rooms if room % 4 == 1} | {
+        100_001 + 4 * tick for tick in range(ticks)
+    }
+    assert book.rows == len(kept)
+
+
 def test_a_gateway_that_is_silent_does_not_hold_up_a_doubling() -> None:
     rig = Rig(partition=1, partitions=2)
     rig.run(1.0)

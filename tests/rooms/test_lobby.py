@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chappe.errors import CloseCode, Unreachable
+from chappe.errors import CloseCode, Overload, Unreachable
 from chappe.events.counting import CountingRecorder
 from chappe.hub.grant import Grant, scope_of
 from chappe.hub.options import HubOptions, Quota
@@ -17,6 +17,7 @@ from chappe.message import Message
 from chappe.rooms.lobby import Lobby
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.partition import room_number
+from chappe.rooms.pending import REQUESTS_MAX
 from chappe.wire.encoding import JSON_ITEMS, STREAM, Encoding
 from chappe.wire.ops import Delivery, Hello, Join, Leave, Members, Presence, Publish, Reply
 from tests.hub.rig import Endpoint, Rig, publish
@@ -34,6 +35,7 @@ class Gateway:
         self.known: set[tuple[str, str]] = set()
         self.told: list[tuple[str, str, str]] = []
         self.asked: list[tuple[str, str, int, Tell]] = []
+        self.full = False
 
     def joined(self, app: str, room: str, now: float) -> bool:
         self.told.append(("joined", app, room))
@@ -43,6 +45,8 @@ class Gateway:
         self.told.append(("left", app, room))
 
     def ask(self, app: str, room: str, limit: int, now: float, tell: Tell) -> None:
+        if self.full:
+            raise Overload("to: so many questions wait already")
         self.asked.append((app, room, limit, tell))
 
     def confirm(self, room: str, app: str = "default") -> None:
@@ -166,21 +170,52 @@ async def test_a_join_that_was_confirmed_is_not_refused_later() -> None:
 
 
 @on_loop
-async def test_joining_twice_is_one_membership_and_waiting_twice_is_refused() -> None:
+async def test_joining_twice_is_one_membership_and_who_asks_again_waits_along() -> None:
     house = House()
     alice = house.endpoint("alice")
-    alice.say(Join(id=1, to="room:7"), Join(id=2, to="room:7"))
+    alice.say(Join(id=1, to="room:7"), Join(id=2, to="room:7"), Join(to="room:7"))
     await house.tick()
-    reply = alice.reply()
-    assert (reply.id, reply.error) == (2, "overload")
+    assert alice.heard() == []
     house.gateway.confirm("7")
     alice.say(Join(id=3, to="room:7"))
     await house.tick()
-    assert sorted(r.id for r in alice.heard()) == [1, 3]
+    assert [(r.id, r.ok) for r in alice.heard()] == [(1, True), (2, True), (3, True)]
     house.lobby.deliver("default", message(5), "")
     await house.tick()
     assert alice.got() == [5]
     assert house.gateway.told == [("joined", "default", "7")]
+
+
+@on_loop
+async def test_so_many_joins_of_one_session_wait_along_and_the_next_is_refused() -> None:
+    house = House()
+    alice, bob = house.endpoint("alice"), house.endpoint("bob")
+    alice.say(*[Join(id=n, to="room:7") for n in range(REQUESTS_MAX + 2)])
+    bob.say(Join(id=99, to="room:7"))
+    await house.tick()
+    refused = alice.heard()
+    assert [r.id for r in refused] == [REQUESTS_MAX, REQUESTS_MAX + 1]
+    assert {r.error for r in refused} == {"overload"}
+    assert f"{REQUESTS_MAX} joins of this session wait" in refused[0].reason
+    # Another room is none of it.
+    alice.say(Join(id=50, to="room:8"))
+    for room in ("7", "8"):
+        house.gateway.confirm(room)
+    await house.tick()
+    assert [r.id for r in alice.heard() if r.ok] == [*range(REQUESTS_MAX), 50]
+    assert bob.reply().ok
+    assert len(house.lobby._pending) == 0
+
+
+@on_loop
+async def test_all_that_wait_along_are_refused_when_nobody_confirms_it_in_time() -> None:
+    house = House(rooms=RoomsOptions(join_timeout_s=0.01))
+    alice = house.endpoint("alice")
+    alice.say(Join(id=1, to="room:7"), Join(id=2, to="room:7"))
+    await asyncio.sleep(0.03)
+    await house.tick()
+    assert [(r.id, r.error) for r in alice.heard()] == [(1, "unreachable"), (2, "unreachable")]
+    assert house.gateway.told == [("joined", "default", "7"), ("left", "default", "7")]
 
 
 @pytest.mark.parametrize("encoding", [STREAM, JSON_ITEMS], ids=lambda e: e.name)
@@ -267,11 +302,10 @@ async def test_who_joins_in_the_middle_of_a_run_gets_what_comes_after() -> None:
 async def test_leaving_a_room_that_is_about_to_be_joined_ends_the_join() -> None:
     house = House()
     alice = house.endpoint("alice")
-    alice.say(Join(id=1, to="room:7"), Leave(id=2, to="room:7"))
+    alice.say(Join(id=1, to="room:7"), Join(id=2, to="room:7"), Leave(id=3, to="room:7"))
     await house.tick()
-    first, second = alice.heard()
-    assert (first.id, first.error) == (1, "unreachable")
-    assert (second.id, second.ok) == (2, True)
+    told = [(op.id, op.error) for op in alice.heard()]
+    assert told == [(1, "unreachable"), (2, "unreachable"), (3, None)]
     house.gateway.confirm("7")
     await house.tick()
     assert alice.heard() == []
@@ -525,6 +559,36 @@ async def test_when_no_broker_answers_nobody_knows_who_is_there() -> None:
         tell(-1, None)
     await house.tick()
     assert [op.error for op in alice.heard()] == ["unreachable"] * 2
+
+
+@on_loop
+async def test_who_cannot_ask_now_is_told_why() -> None:
+    house = House()
+    house.gateway.full = True
+    alice = house.endpoint("alice")
+    alice.say(Members(id=1, to="room:7"), Presence(id=2, to="room:7"))
+    await house.tick()
+    told = [(op.id, op.error, op.reason) for op in alice.heard()]
+    reason = "to: so many questions wait already"
+    assert told == [(1, "overload", reason), (2, "overload", reason)]
+
+
+@on_loop
+async def test_presence_of_a_room_counts_against_a_quota_whoever_knows_it() -> None:
+    house = House(options=HubOptions(quota=Quota(messages_per_s=4)))
+    alice = await house.member("alice", "7")
+    # One was the join; 7 is known here, 8 is asked for.
+    alice.say(*[Presence(id=n, to=f"room:{7 + n % 2}") for n in range(1, 6)])
+    for *_, tell in house.gateway.asked:
+        tell(0, None)
+    await house.tick()
+    assert {op.id: op.error for op in alice.heard()} == {
+        1: None,
+        2: None,
+        3: None,
+        4: "overload",
+        5: "overload",
+    }
 
 
 @on_loop

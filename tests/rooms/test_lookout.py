@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
+import structlog
+from structlog.testing import capture_logs
 
 from chappe.registry.coordination import Coordination, HeldSeat
 from chappe.registry.memory import MemoryRegistry
 from chappe.registry.options import RegistryOptions
+from chappe.rooms import lookout
 from chappe.rooms.lookout import Lookout
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.paths import paths_of
@@ -140,6 +143,35 @@ def test_weights_of_outside_are_in_the_roll():
         assert roll.weights.proxies == {3: 0.5}
 
     play(story)
+
+
+def test_weights_of_whoever_is_gone_and_weights_that_are_forgotten_are_told_of(monkeypatch):  # R6
+    async def story(rig: Rig) -> None:
+        gone, other = [await rig.sit("/pubsub/proxy", name) for name in ("a", "b")]
+        broker = await rig.sit("/pubsub/broker/partition0", "c")
+        await rig.put(
+            "/pubsub/weights",
+            b'{"proxies": {"%d": 1}, "brokers": {"%d": 0}}' % (gone.number, broker.number),
+        )
+        rig.lookout.start()
+        await rig.seen(lambda roll: bool(roll.weights.proxies))
+        await other.release()
+        await rig.seen(lambda roll: len(roll.proxies) == 1)
+        assert [line for line in logged if "weights" in line["event"]] == []
+        await rig.sit("/pubsub/proxy", "a")
+        await gone.release()
+        await rig.sit("/pubsub/broker/partition0", "c")
+        await broker.release()
+        await asyncio.sleep(1)
+        told = [line["who"] for line in logged if line["event"] == "rooms.weights.gone"]
+        assert told == [[f"proxy {gone.number} on a"], [f"broker {broker.number} on c"]]
+        rig.registry.forget()
+        await asyncio.sleep(1)
+        assert [line["event"] for line in logged].count("rooms.weights.forgotten") == 1
+
+    with capture_logs() as logged:
+        monkeypatch.setattr(lookout, "log", structlog.get_logger())
+        play(story)
 
 
 # R4: meanwhile a role works from its last list.

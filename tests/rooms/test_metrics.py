@@ -128,6 +128,12 @@ def test_failures_and_alarms_are_counted():  # R15
     assert seen["link_share", "p1", "proxy", "", "gw", "publisher"] == 0
 
 
+def test_who_was_passed_over_although_it_answered_is_counted_by_who_did_it():  # R5
+    process = Process(make_roll(1, (1,)))
+    process.publisher.pulses.stalls = 4
+    assert read(process)["stalls_total", "", "publisher"] == 4
+
+
 def test_what_roles_count_has_their_kind_and_partition_and_drops_their_reason():
     seen = read(Process(make_roll(1, (1,))))
     assert seen["messages_total", "1", "broker"] == 7

@@ -8,11 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from chappe.message import Message
-from chappe.rooms import addressee, post
+from chappe.rooms import addressee, forgeries, outbox, post
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.post import LocalPost, Post
 from chappe.rooms.role import Endpoint, Source
@@ -187,6 +189,43 @@ def test_copies_that_wait_for_a_ticket_are_no_more_than_they_are(net):
     assert not net.posts[A].dropped["unproven"]
 
 
+def test_copies_of_many_ticks_that_wait_for_a_ticket_leave_in_different_datagrams(net):  # R13
+    for turn in range(3):
+        for number in (7, 8):
+            net.posts[A].send(B, reliable(number))
+        net.posts[A].send(B, op(10 + turn))
+        hello = net.flush(A)
+        net.now += 0.01
+    net.carry(hello)
+    net.carry(net.flush(B))
+    # The last copy is said in the tick in which the ticket is there.
+    net.posts[A].send(B, reliable(7))
+    sent = net.flush(A)
+    assert kinds(sent) == [Kind.PARCEL] * 4
+    for wire in sent:
+        net.got[B].clear()
+        net.carry([wire])
+        assert net.numbers(B).count(7) == 1
+        assert net.numbers(B).count(8) <= 1
+    # From then on only those of one tick are told apart.
+    net.posts[A].send(B, reliable(7))
+    assert kinds(net.flush(A)) == [Kind.PARCEL]
+
+
+def test_copies_that_waited_too_long_are_counted_and_remembered_within_a_bound(net, monkeypatch):
+    monkeypatch.setattr(addressee, "COPIES_MAX", 5)
+    for number in range(40):
+        # Each once: no copy of another ends what is remembered.
+        net.posts[A].send(B, reliable(number))
+        net.flush(A)
+        waits = net.posts[A]._outbox._addressees.get(B)
+        assert len(waits.copies) <= 5
+    net.now += addressee.WAITING_S
+    net.flush(A)
+    assert net.posts[A].dropped["unproven"] == 40
+    assert waits.waiting_bytes == 0
+
+
 def test_the_same_for_many_is_encoded_once(net, monkeypatch):
     encoded = []
     encode = post.encode_room_op
@@ -200,6 +239,19 @@ def test_the_same_for_many_is_encoded_once(net, monkeypatch):
     assert source == Source(A, "node-10.0.0.1")
     net.posts[A].send_all((A,), op(2))
     assert encoded == [op(1)]
+
+
+def test_it_is_told_whether_something_goes_whole(net):  # R5
+    edge = next(size for size in range(2000) if not net.posts[A].send(B, op(1, size)))
+    net.settle()
+    for size, wires in ((edge - 1, [Kind.PARCEL]), (edge, [Kind.PIECE] * 2)):
+        whole = len(wires) == 1
+        assert net.posts[A].send(B, op(2, size)) is whole
+        assert kinds(net.flush(A)) == wires
+        assert net.posts[A].send_all((A, B), op(2, size)) is whole
+        assert net.posts[A].send_all((A,), op(2, size))
+        assert net.posts[A].send(A, op(2, size))
+        net.flush(A)
 
 
 def test_what_is_said_to_itself_is_handed_out_as_it_is_in_order_and_once(net):
@@ -275,6 +327,21 @@ def test_a_hello_is_repeated_less_and_less_often_while_something_waits(net):
     gaps = [round(b - a, 3) for a, b in pairwise(heard)]
     assert gaps[:6] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64]
     assert set(gaps[6:]) == {1.0}
+
+
+def test_who_answers_nothing_for_long_is_named_once_in_a_while(net, monkeypatch):
+    del net.posts[B]
+    with capture_logs() as logged:
+        monkeypatch.setattr(outbox, "log", structlog.get_logger())
+        # As long as somebody who has died is in the registry.
+        for seconds, lines in ((15, 0), (30, 1), (110, 2)):
+            while net.now < 100 + seconds:
+                net.posts[A].send(B, op(1))
+                net.flush(A)
+                net.now += 0.25
+            assert len(logged) == lines
+    assert "10.0.0.2:7404 answers no HELLO" in logged[0]["reason"]
+    assert "the same cluster.secret" in logged[0]["reason"]
 
 
 def test_nobody_is_asked_any_more_once_nothing_waits(net):
@@ -581,6 +648,18 @@ def test_another_secret_or_cluster_is_not_answered(net, other):
     assert net.got[B] == []
     assert set(net.posts[B].refused) == {"mac"}
     assert net.posts[B].datagrams_out == 0
+
+
+def test_another_secret_is_named_by_who_refuses_its_datagrams(net, monkeypatch):
+    net.start(B, secret=b"t" * 32)
+    with capture_logs() as logged:
+        monkeypatch.setattr(forgeries, "log", structlog.get_logger())
+        for _ in range(20):
+            net.posts[A].send(B, op(1))
+            net.settle()
+            net.now += 1
+    assert [line["event"] for line in logged] == ["rooms.secret"]
+    assert "datagrams from 10.0.0.1:7404 fail their MAC" in logged[0]["reason"]
 
 
 def test_a_stranger_that_is_forged_or_said_by_another_changes_nothing(net):

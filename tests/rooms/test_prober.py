@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from chappe.rooms.linkstats import End, Link
 from chappe.rooms.options import ProbeOptions, RoomsOptions
@@ -257,6 +258,37 @@ def test_who_leaves_is_forgotten_and_what_was_on_its_way_is_not_lost():
     assert world.prober.counts["void"] > 0
     told = [columns["reason"] for kind, columns in world.recorder.told if kind == "room_alarm"]
     assert told == ["failed", "failed_over"]
+
+
+def test_links_of_who_leaves_within_a_round_do_not_come_back_when_it_is_over():
+    # Some came by it before, some were lost by it before, and some are on their way.
+    for dead in (set(), {"p1"}):
+        for after_s in (0.3, 0.5, 0.7, 0.9):
+            world = World(make_roll(2, (2,)), timeout_s=0.2)
+            world.run(3)
+            world.dead |= dead
+            world.run(after_s)
+            world.see(make_roll(1, (2,)))
+            world.run(3)
+            assert not any(proxy(1) in link for link in world.rows())
+            assert world.alarms() == set()
+            assert proxy(1).id not in world.prober.quality()
+
+
+def test_an_earlier_life_that_is_registered_still_is_not_tried_nor_told_of():
+    world = World(make_roll(2, (1,)), alarm_failures=2)
+    world.run(3)
+    again = Seat(9, Place(name="p1", host="again", port=1))
+    roll = make_roll(2, (1,))
+    world.see(replace(roll, proxies=(*roll.proxies, again)))
+    world.sent.clear()
+    world.run(5)
+    tails = {link.head.id for link in world.rows() if link.tail == USER}
+    assert tails == {0, 9}
+    assert not any(proxy(1) in link for link in world.rows())
+    assert world.alarms() == set()
+    assert world.prober.counts["lost"] == 0
+    assert {name for _, name, _ in world.sent} == {"p0", "p1"}
 
 
 def test_who_is_new_is_tried_only_when_others_have_seen_it():

@@ -9,7 +9,7 @@ import uvloop
 from chappe.rooms.linkstats import LinkRow
 from chappe.rooms.metrics import metrics_of
 from chappe.rooms.options import ProbeOptions
-from chappe.rooms.roll import Weights
+from chappe.rooms.weighing import NamedWeights
 from chappe.wire.rooms import RoleKind
 from tests.rooms.test_process import node, play, until
 from tests.rooms.world import ALL, BROKER, HUB, OPTIONS, PROXY, ROUTER, Node, World
@@ -118,7 +118,7 @@ def test_what_is_told_of_rooms_is_what_is_there():
         assert any(
             sample.value for family in metrics_of(gateway.process) for sample in family.samples
         )
-        await gateway.process.weigh(Weights(proxies={status.proxies[0].id: 0.0}))
+        await gateway.process.weigh(NamedWeights(proxies={status.proxies[0].node: 0.0}))
         other = node(world, "g1").process
         await until(lambda: [each.weight for each in other.status().proxies] == [0.0, None])
 

@@ -130,6 +130,15 @@ def test_a_broker_that_answers_but_takes_nothing_is_passed_over():  # R5
     assert {entry.submit(room) for room in range(8)} == {endpoint(2)}
 
 
+def test_what_goes_in_pieces_does_not_make_a_broker_stalled():  # R5
+    entry = Entry(Roll(partitions=1, brokers=brokers(1)))
+    first = entry.submit()
+    entry.post.whole = False
+    for _ in range(20):
+        entry.settle(0.25)
+        assert entry.submit() == first
+
+
 def test_without_a_broker_a_message_is_dropped_and_counted():
     entry = Entry(Roll())
     assert entry.submit() is None

@@ -122,6 +122,21 @@ def test_a_flow_leaves_a_proxy_that_cannot_forward_any_more():
     assert desk.publish()[0] != first
 
 
+def test_a_flow_leaves_a_proxy_that_takes_nothing_but_not_for_what_goes_in_pieces():  # R5
+    desk = Desk(1, 2)
+    first = desk.publish()
+    desk.post.whole = False
+    for _ in range(20):
+        desk.settle(0.25)
+        assert desk.publish() == first
+        assert desk.publish("8", reliable=True)
+    desk.post.whole = True
+    for _ in range(10):
+        desk.settle(0.25)
+        second = desk.publish()
+    assert second != first
+
+
 def test_a_proxy_that_is_not_running_is_not_chosen():
     desk = Desk()
     desk.says[1] = {"state": State.INIT, "number": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from structlog.testing import capture_logs
 
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.pulse import Pulses, Tally, answer
@@ -167,6 +168,22 @@ def test_who_moved_nothing_is_tried_again_after_longer_and_longer(bench: Bench, 
             bench.pass_time(asker, 0.25)
         waits.append(round(bench.now - began))
     assert waits == [2, 4, 8, 16, 32, 64, 64, 64]
+
+
+def test_it_is_told_once_that_one_moves_nothing_and_that_it_does_again(bench: Bench, asker: Asker):
+    with capture_logs() as logs:
+        for _ in range(3):
+            stall(bench, asker)
+            while not asker.pulses.alive(1):
+                bench.pass_time(asker, 0.25)
+        assert [(line["event"], line["node"]) for line in logs] == [
+            ("rooms.neighbour.stalled", "n1")
+        ]
+        assert logs[0] | {"sender": "PROXY", "role": "BROKER", "id": 1} == logs[0]
+        bench.says[1] = {"taken": 1}
+        bench.pass_time(asker, 0.5)
+    assert [line["event"] for line in logs[1:]] == ["rooms.neighbour.moves"]
+    assert asker.pulses.stalls == 3
 
 
 def test_messages_sent_after_the_question_are_not_held_against_the_answer(

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 import msgspec
 
 from chappe.errors import StorageError
+from chappe.registry.enrolment import Enrolment
 from chappe.registry.memory import MemoryRegistry
-from chappe.rooms.enrolment import Enrolment
 from chappe.rooms.role import Source
 from chappe.rooms.roll import Place, Roll
 from chappe.rooms.row import ROWS
@@ -62,8 +62,7 @@ class Rig:
         self.clock = SimulatedClock(simulation.loop)
         self.alone = True
         self.load_s = 60.0
-        self.written = asyncio.Event()
-        self.written.set()
+        self.excused = True
         self.enrolment = Enrolment(coordination, PATH, PLACE, lease_s=15.0, seated=self._seat)
 
     def _seat(self, number: int) -> None:
@@ -78,10 +77,10 @@ class Rig:
                 clock=self.clock,
                 wanted=lambda: True,
                 known=known,
-                written=self.written.wait,
                 alone=lambda: self.alone,
                 confirm_s=CONFIRM_S,
                 load_s=self.load_s,
+                excused=lambda met: self.excused,
             )
         self.station = Station(self.role, self.enrolment, opening)
         self.station.start()
@@ -122,11 +121,7 @@ def test_a_broker_is_registered_before_it_loads_and_runs_after_it():
         assert [place.state for place in await rig.seats()] == [State.INIT]
         # What a router hears is queued here only once it knows of the broker.
         assert rig.role.rows == []
-        rig.written.clear()
         rig.meet()
-        await asyncio.sleep(1)
-        assert rig.role.rows == []
-        rig.written.set()
         await asyncio.sleep(0.1)
         assert rig.role.rows == ["a", "b"]
         assert rig.station.running
@@ -199,6 +194,37 @@ def test_who_does_not_confirm_in_time_does_not_count():
         await asyncio.sleep(CONFIRM_S - 0.1)
         assert rig.role.state is State.INIT
         await asyncio.sleep(0.2)
+        assert rig.station.running
+
+    play(story)
+
+
+# R9: whom nobody reaches must not be ready for a doubling.
+def test_who_is_not_needed_yet_waits_until_all_know_it_and_says_so():
+    async def story(rig: Rig) -> None:
+        rig.excused = False
+        rig.open(lambda met: ROUTER in met)
+        await asyncio.sleep(10 * CONFIRM_S)
+        (place,) = await rig.seats()
+        assert place.state is State.INIT
+        assert "have the same cluster.secret" in place.waits
+        assert rig.role.rows == []
+        rig.meet()
+        await asyncio.sleep(0.1)
+        (place,) = await rig.seats()
+        assert (place.state, place.waits) == (State.RUNNING, "")
+
+    play(story)
+
+
+def test_who_is_needed_while_it_waits_starts_after_all():
+    async def story(rig: Rig) -> None:
+        rig.excused = False
+        rig.open(lambda met: False)
+        await asyncio.sleep(3 * CONFIRM_S)
+        assert rig.role.state is State.INIT
+        rig.excused = True
+        await asyncio.sleep(CONFIRM_S)
         assert rig.station.running
 
     play(story)

@@ -5,6 +5,7 @@ Nothing is lost: each message comes to the gateway of its room, whoever is late.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from random import Random
@@ -53,6 +54,8 @@ class Town:
         self.recorder = CountingRecorder()
         self.roles: dict[Endpoint, Proxy | Broker] = {}
         self.arrived: set[int] = set()
+        # How many the gateway had of each broker.
+        self._taken: Counter[Endpoint] = Counter()
         self._mail: list[tuple[float, int, Endpoint, RoomOp, Source]] = []
         self._posted = 0
         for id_ in PROXIES:
@@ -116,8 +119,10 @@ class Town:
             self.roles[to].receive(op, sender, self.clock.now)
         elif isinstance(op, Deliver):
             self.arrived.add(op.message.id)
+            self._taken[sender.endpoint] += 1
         elif isinstance(op, Pulse) and op.role is RoleKind.GATEWAY:
-            self.mail(600, sender.endpoint, pulsed(op, self.clock))
+            taken = self._taken[sender.endpoint]
+            self.mail(600, sender.endpoint, pulsed(op, self.clock, taken=taken))
 
 
 class Outbox:

@@ -155,7 +155,13 @@ class World:
         self.recorder = CountingRecorder()
 
     async def start(
-        self, name: str, roles: frozenset[RoleKind], *, alone: bool = False, **changes: Any
+        self,
+        name: str,
+        roles: frozenset[RoleKind],
+        *,
+        alone: bool = False,
+        secret: bytes = SECRET,
+        **changes: Any,
     ) -> Node:
         """Start a process; it is not waited for that it has settled, unless it is alone."""
         registry = self.registry.open(name)
@@ -170,7 +176,7 @@ class World:
             recorder=self.recorder,
             store=self.store,
             coordination=None if alone else registry.coordination,
-            secret=None if alone else SECRET,
+            secret=None if alone else secret,
             cluster="test",
             roles=roles,
             audience=hall if RoleKind.GATEWAY in roles else None,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from chappe.rooms.pulse import TRIAL_BEATS
 from chappe.simulation import Faults
+from chappe.wire.rooms import Carry, RoomOp, Submit
 from tests.simulation.room_people import CLIENTS, KEYS
 from tests.simulation.room_truth import Key, Publication
 
@@ -22,6 +25,10 @@ MIXED_UP = Faults(latency_s=(0.001, 0.08), duplicate=0.3)
 CALM = Faults()
 LATE_S = (0.0, 0.5)
 _BURST = 8
+# One who moves nothing is noticed by eight messages in two beats, and a question's time; then it is
+# passed over for two beats.
+_UNNOTICED_BEATS, _PASSED_OVER_BEATS = 3.0, 0.75
+_NOTICED_S = 0.2
 
 
 class GoodDay:
@@ -41,6 +48,7 @@ class GoodDay:
         await asyncio.sleep(max(0.0, world.healed_at + REST_S - world.loop.time()))
         await world.come_to_rest()
         await self._mix_up()
+        await self._pass_over()
         await self._double()
         await world.come_to_rest()
         await self._leave()
@@ -115,6 +123,53 @@ class GoodDay:
         await asyncio.sleep(TRANSIT_S)
         world.mixed_up = (world.mixed_up[0], world.loop.time())
         world.network.set_faults(CALM)
+
+    async def _pass_over(self) -> None:
+        """R5: who answers beats but moves nothing is passed over, for as long as others can do it;
+        and taken again when it does."""
+        spare = self._spare()
+        if not spare or self._random.random() < 0.5:
+            return
+        node, kind = self._random.choice(spare)
+        beat_s = self._world.options.beat_s
+        # All have something to hold against it, from the same time on.
+        await self._say_all(beat_s)
+        node.deaf_to[kind] = 1
+        await self._say_all(_UNNOTICED_BEATS * beat_s)
+        said = await self._say_all(_PASSED_OVER_BEATS * beat_s)
+        await asyncio.sleep(TRANSIT_S)
+        node.deaf_to.clear()
+        self._check(said, f"while {node.life} moved nothing")
+        # It may be tried again just now, and is so at the latest.
+        await asyncio.sleep(TRIAL_BEATS * beat_s)
+
+    def _spare(self) -> list[tuple[RoomNode, type[RoomOp]]]:
+        """The proxies, and brokers, that have others beside them; and what those are sent.
+
+        Not both of one process: who leaves its proxy finds others that have yet to notice of its
+        brokers.
+        """
+        up = [node for node in self._world.nodes.values() if node.up]
+        proxies = [node for node in up if node.rooms.dispatch.proxy is not None]
+        replicas = Counter(each for node in up for each in node.rooms.dispatch.brokers)
+        brokers = [
+            node
+            for node in up
+            if (own := node.rooms.dispatch.brokers) and all(replicas[each] > 1 for each in own)
+        ]
+        return [
+            *((node, Submit) for node in proxies if len(proxies) > 1),
+            *((node, Carry) for node in brokers),
+        ]
+
+    async def _say_all(self, duration_s: float) -> list[Publication | None]:
+        """Each publisher says something to each room so often that nobody can miss it."""
+        said: list[Publication | None] = []
+        until = self._world.loop.time() + duration_s
+        while self._world.loop.time() < until:
+            said += [hub.publish(key) for hub in self._world.hubs for key in KEYS]
+            await asyncio.sleep(_NOTICED_S)
+        return said
 
     async def _double(self) -> None:
         """R9: while partitions double, members come and go, and none misses anything."""

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from chappe.simulation import Faults
+from tests.simulation.room_node import LOGINS, MESSAGES, Kinds
 
 if TYPE_CHECKING:
     from tests.simulation.room_world import RoomWorld
@@ -22,6 +23,7 @@ KINDS = {
     "crash": 4,
     "drain": 2,
     "pause": 3,
+    "deaf": 3,
     "cut": 2,
     "cut-all": 1,
     "forget": 1,
@@ -29,6 +31,7 @@ KINDS = {
     "store": 1,
     "double": 2,
     "double-routers": 2,
+    "withdraw": 1,
     "heal": 4,
 }
 
@@ -99,7 +102,7 @@ class Chaos:
         one = self._random.choice(names)
         if kind in ("halves", "one-way", "lossy", "slow", "heal"):
             self._break_network(kind, one, names)
-        elif kind in ("crash", "drain", "pause"):
+        elif kind in ("crash", "drain", "pause", "deaf"):
             self._break_process(kind, one)
         else:
             self._break_what_all_share(kind, one, names)
@@ -131,6 +134,9 @@ class Chaos:
                 self._later(self._leave(one, random.expovariate(0.3)))
             case "pause":
                 self._later(self._pause(one, random.uniform(0.5, 12)))
+            case "deaf":
+                kinds = random.choice([MESSAGES, LOGINS])
+                self._later(self._deafen(one, kinds, random.uniform(2, 8)))
 
     def _break_what_all_share(self, kind: str, one: str, names: list[str]) -> None:
         random, world = self._random, self._world
@@ -149,6 +155,9 @@ class Chaos:
                 self._double(routers=False)
             case "double-routers" if world.layout.router_partitions:
                 self._double(routers=True)
+            case "withdraw":
+                routers = bool(world.layout.router_partitions) and random.random() < 0.5
+                self._later(world.withdraw(routers=routers))
 
     def _cut_off(self, names: list[str]) -> None:
         for name in names:
@@ -189,6 +198,13 @@ class Chaos:
         if not node.crashed:
             world.trace.record("resume", life=node.life)
             world.loop.resume_process(node.process)
+
+    async def _deafen(self, name: str, kinds: Kinds, duration_s: float) -> None:
+        """R5: let a process answer beats, and move nothing of some kinds."""
+        node = self._world.nodes[name]
+        node.deaf_to.update(kinds)
+        await self._rest(duration_s)
+        node.deaf_to.subtract(kinds)
 
     async def _leave(self, name: str, delay_s: float) -> None:
         await self._world.drain(name)

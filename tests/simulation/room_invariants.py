@@ -8,11 +8,9 @@ from itertools import pairwise
 from chappe.ids import NODE_MAX, SEQUENCE_BITS
 from chappe.rooms.partition import keeps, room_number
 from chappe.rooms.row import ROWS, read_row
-from chappe.wire.rooms import State
+from chappe.wire.rooms import PSEUDO_APP, State
 from tests.simulation.room_truth import Crowd, Key, Receipt
 from tests.simulation.room_world import RoomWorld
-
-PSEUDO_APP = "~"
 
 
 def check(world: RoomWorld) -> None:

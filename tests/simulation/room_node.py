@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +21,7 @@ from chappe.rooms.partition import room_number
 from chappe.rooms.process import RoomsProcess
 from chappe.rooms.role import Source
 from chappe.simulation import Process, SimulatedClock
-from chappe.wire.rooms import Deliver, RoleKind
+from chappe.wire.rooms import Announce, Carry, Deliver, Login, Pass, RoleKind, RoomOp, Submit
 from tests.simulation.room_truth import Crowd, Key, Publication
 
 if TYPE_CHECKING:
@@ -69,6 +71,12 @@ class SlowRegistry(MemoryRegistry):
             ledger.delay_s = delay_s
 
 
+# What carries messages, and what tells who is where. Beats are neither.
+Kinds = tuple[type[RoomOp], ...]
+MESSAGES: Kinds = (Submit, Carry, Deliver)
+LOGINS: Kinds = (Announce, Login, Pass)
+
+
 class Machine(NamedTuple):
     """Where a process runs, again and again."""
 
@@ -91,6 +99,8 @@ class RoomNode:
         self.crashed = False
         # Whether it has all that it needs to be told what to do.
         self.up = False
+        # What it does not hear of all that comes.
+        self.deaf_to: Counter[type[RoomOp]] = Counter()
         self.crowd = Crowd(world.truth, self.life)
         self.ids = Snowflake(machine.number, machine.clock.wall_ms)
         self.registry = world.registry.open(machine.name)
@@ -128,6 +138,7 @@ class RoomNode:
     async def start(self) -> None:
         """Begin, and return when it has begun; it may not be ready by far."""
         await self.rooms.start()
+        self._lose_some()
         if self.has_clients:
             self._watch_deliveries()
             gateway = self.rooms.gateway
@@ -135,6 +146,17 @@ class RoomNode:
             gateway.on_confirmed = self.crowd.confirmed
             self.world.truth.crowds.append(self.crowd)
         self.up = True
+
+    def _lose_some(self) -> None:
+        """Lose what it is deaf to, after it was taken from the wire."""
+        ways = self.rooms.dispatch._ways
+
+        def lose(op: Any, source: Source, now: float, *, hand: Any) -> None:
+            if not self.deaf_to[type(op)]:
+                hand(op, source, now)
+
+        for kind in (*MESSAGES, *LOGINS):
+            ways[kind] = partial(lose, hand=ways[kind])
 
     def _watch_deliveries(self) -> None:
         """Let the crowd know by which way comes what it is given."""

@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 from structlog.testing import capture_logs
 
-from chappe.errors import StorageError
+from chappe.errors import ClusterError, StorageError
+from chappe.registry.enrolment import TRIES
 from chappe.registry.options import RegistryOptions
-from chappe.rooms.crew import WRITTEN_S
 from chappe.rooms.doubling import NotDoubled, Progress, Step, doubling_of, lay_out
-from chappe.rooms.enrolment import TRIES
 from chappe.rooms.options import ProbeOptions, RoomsOptions
 from chappe.rooms.paths import paths_of
 from chappe.simulation import SimulatedClock, Simulation
@@ -44,8 +43,8 @@ _AGAIN_S = 2.0
 # A request to the registry that was under way fails, and is made again; who was forgotten finds out
 # when it renews its session, and others when they look.
 _SEATED_S = REGISTRY.timeout_s + REGISTRY.lease_s / TRIES + REGISTRY.lease_s / 3 + REGISTRY.poll_s
-# A broker waits for routers that are not there any more, and for rows to be written.
-_OPEN_S = OPTIONS.confirm_s + 2 * WRITTEN_S + OPTIONS.pulse_s
+# A broker waits for routers that are not there any more, and an independent router for others.
+_OPEN_S = OPTIONS.confirm_s + OPTIONS.beat_s + OPTIONS.pulse_s
 # Others find out that it runs, by a datagram for which they need a ticket.
 _HEARD_S = REGISTRY.poll_s + _HELLO_S + 2 * OPTIONS.pulse_s
 # Somebody is still taken to be alive who is not.
@@ -197,6 +196,16 @@ class RoomWorld:
             self.trace.record("doubling", refused=error.reason)
             return None
         return progress if progress.step is Step.DONE else None
+
+    async def withdraw(self, *, routers: bool) -> None:
+        """Take back a doubling, if one is under way."""
+        assert self.tool is not None
+        try:
+            await doubling_of(self.tool, self.options, routers=routers).withdraw()
+        except ClusterError as error:
+            self.trace.record("withdrawal", refused=str(error))
+        else:
+            self.trace.record("withdrawal")
 
     def begin_doubling(self, *, routers: bool) -> None:
         """Put up the machines that a doubling needs, once."""

@@ -92,7 +92,16 @@ def test_the_workload_does_what_it_is_for():
         for event in ("partition", "pause", "resume", "drain", "doubling", "datagram.lost"):
             assert events[event], event
         strikes = "".join(line for world in worlds for line in world.trace.lines)
-        for what in ("cut-all", "forget", "registry-slow", "store", "lossy", "slow", "one-way"):
+        for what in (
+            "cut-all",
+            "forget",
+            "registry-slow",
+            "store",
+            "lossy",
+            "slow",
+            "one-way",
+            "deaf",
+        ):
             assert f"what='{what}'" in strikes, what
         assert any(world.layout.router_partitions for world in worlds)
         assert any(world.layout.mixed for world in worlds)

@@ -23,6 +23,7 @@ from chappe.rooms.order import Order
 from chappe.rooms.outlets import Outlets
 from chappe.rooms.proxy import Proxy
 from chappe.rooms.publisher import Publisher
+from chappe.rooms.pulse import Neighbour
 from chappe.rooms.replay import ReplayWindow
 from chappe.rooms.rows import RowWriter
 from chappe.rooms.table import Table
@@ -113,6 +114,22 @@ def clean_at_once(original: Method) -> Method:
     return settle
 
 
+def try_nobody_again(original: Method) -> Method:
+    def judge(self: Neighbour, *args: Any) -> None:
+        original(self, *args)
+        if self.stalled:
+            self.stalled_until = math.inf
+
+    return judge
+
+
+def stall_who_is_well(original: Method) -> Method:
+    def judge(self: Neighbour, sent: int, taken: int, *args: Any) -> None:
+        original(self, sent, 0, *args)
+
+    return judge
+
+
 FAULTS: list[tuple[type, str, Callable[[Method], Method]]] = [
     (Dedup, "first", always),
     (Order, "take", always),
@@ -120,6 +137,7 @@ FAULTS: list[tuple[type, str, Callable[[Method], Method]]] = [
     (Gateways, "leave", never),
     (Table, "_kept", keep_everything),
     (RowWriter, "add", never),
+    (Neighbour, "judge", never),
     (Outlets, "give", tell_one_replica_only),
     (Announcer, "_repeat", never),
     (Announcer, "_refresh", refresh_nothing),
@@ -133,9 +151,11 @@ FAULTS: list[tuple[type, str, Callable[[Method], Method]]] = [
     (Book, "_sweep", never),
     (Audit, "over", nothing_found),
     (Audit, "missing", nothing_found),
+    (Neighbour, "judge", try_nobody_again),
+    (Neighbour, "judge", stall_who_is_well),
 ]
 # Every test run sees some of them caught, a proof all; the first ones are caught soonest.
-PLANTED = FAULTS if FULL else FAULTS[:6]
+PLANTED = FAULTS if FULL else FAULTS[:7]
 
 
 @pytest.mark.parametrize(("owner", "method", "fault"), PLANTED)

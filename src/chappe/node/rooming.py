@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
@@ -24,9 +23,9 @@ from chappe.edge.http.rooms_admin import RoomsReport
 from chappe.edge.origin import LOOPBACK
 from chappe.errors import ConfigError
 from chappe.events.recorder import Recorder
+from chappe.node.circle import Circle
 from chappe.node.options import NodeOptions
 from chappe.node.roles import HUB, check_alone, kinds_of, played
-from chappe.registry.registry import Registry
 from chappe.rooms.metrics import metrics_of
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.process import RoomsProcess
@@ -42,14 +41,6 @@ log = structlog.get_logger()
 # How long a node that starts waits for what others do for rooms.
 _SETTLE_S = 10.0
 _PORT_MAX = 65_535
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circle:
-    """Those whom a node shares rooms with: what they agree on, and what they prove."""
-
-    registry: Registry
-    secret: bytes
 
 
 class Rooming:
@@ -84,6 +75,8 @@ class Rooming:
             raise ConfigError(self.refusal)
         self._kinds = kinds_of(roles)
         self.process: RoomsProcess | None = None
+        # Told what is done no more, should that happen.
+        self.on_failed: Callable[[str], None] = _nobody
         self._hook: AlarmHook | None = None
 
     async def start(self, epoch: int) -> None:
@@ -127,6 +120,7 @@ class Rooming:
             where = f"{process.options.host}:{process.options.port}"
             raise ConfigError(f"rooms.port: cannot take datagrams at {where}: {error}") from None
         self.process = process
+        process.on_failed = self._failed
         if self._lobby is not None and process.publisher is not None:
             self._lobby.open(process.publisher, process.gateway)
         self._tell_alarms(process)
@@ -174,12 +168,23 @@ class Rooming:
         """Who tells administrators of rooms; nobody while this node takes no part."""
         return self.process
 
+    def _failed(self) -> None:
+        self.on_failed(f"{', '.join(self.failures())} has ended by a mistake: see the log")
+
+    def failures(self) -> list[str]:
+        """What is done no more for rooms, by mistake: it takes a restart."""
+        return [] if self.process is None else [f"rooms: {what}" for what in self.process.dead]
+
     async def stop(self) -> None:
         """Say goodbye, so that nothing is sent here any more, and let go."""
         if self.process is not None:
             await self.process.stop()
         if self._hook is not None:
             await self._hook.close()
+
+
+def _nobody(reason: str) -> None:
+    """Nobody wants to know."""
 
 
 def reached_at(options: NodeOptions) -> RoomsOptions:

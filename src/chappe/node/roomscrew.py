@@ -158,7 +158,7 @@ class RoomsCrew:
         place = self._places.setdefault(name, len(self._places))
         options = worker_options(self._options, number, folder, f"{self._prefix}{name}")
         rooms = msgspec.structs.replace(options.rooms, **partition)
-        if (port := self._options.rooms.port) and rooms.port:
+        if port := self._options.rooms.port:
             rooms = msgspec.structs.replace(rooms, port=port + place)
         options = msgspec.structs.replace(options, roles=roles, rooms=rooms, **ports)
         life = partial(

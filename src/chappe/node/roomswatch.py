@@ -35,6 +35,8 @@ log = structlog.get_logger()
 # In the data folder.
 NUMBERS = "partitions"
 _numbers = msgspec.json.Decoder(dict[str, int])
+# How soon it is noticed that something is watched no more.
+_CHECK_S = 1.0
 
 
 def watch(
@@ -85,10 +87,23 @@ async def _watch(
         changed=_Teller(cord, paths, numbers, independent=options.rooms.independent_routers),
     )
     lookout.start()
-    await stop.wait()
-    await lookout.stop()
-    with suppress(ClusterError):
-        await registry.close()
+    try:
+        await stand(lookout, stop)
+    finally:
+        await lookout.stop()
+        with suppress(ClusterError):
+            await registry.close()
+
+
+async def stand(lookout: Lookout, stop: asyncio.Event) -> None:
+    """Wait until told to stop; raises ClusterError when something is watched no more, so that the
+    parent puts another in this one's place."""
+    while not stop.is_set():
+        if lookout.dead:
+            raise ClusterError(f"{', '.join(lookout.dead)} has ended by a mistake: see the log")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CHECK_S):
+                await stop.wait()
 
 
 class _Teller:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from chappe.rooms.role import Endpoint
 from chappe.wire.datagram import HOST_BYTES_MAX, NONCE_BYTES, Seal
 from chappe.wire.parcel import APART
+from chappe.wire.rooms import OPS_MAX
 
 # How long a HELLO may be without an answer: twice as long each time.
 HELLO_S, HELLO_S_MAX = 0.02, 1.0
@@ -21,6 +22,8 @@ HELLO_S, HELLO_S_MAX = 0.02, 1.0
 WAITING_S = 2.0
 # Who is sent nothing for that long is forgotten, and has to be asked for a ticket again.
 IDLE_S = 60.0
+# Of how many messages copies are told apart; no datagram has more ops.
+COPIES_MAX = OPS_MAX
 # What one tick may have for one addressee.
 GATHERED_BYTES_MAX = 8 * 1024 * 1024
 
@@ -35,6 +38,7 @@ class Addressee:
         "gathered_bytes",
         "hello_due",
         "hello_s",
+        "hellos",
         "name",
         "nonce",
         "ops",
@@ -57,9 +61,11 @@ class Addressee:
         self.nonce = b""
         self.hello_due = -math.inf
         self.hello_s = HELLO_S
+        # So many HELLOs have had no answer.
+        self.hellos = 0
         # What was said in this tick, encoded.
         self.ops: list[bytes] = []
-        # Messages of which a copy is among the last of these.
+        # Messages of which a copy is among the last of these, or of those that wait.
         self.copies: set[int] = set()
         self.gathered_bytes = 0
         self.waiting: deque[tuple[float, bytes]] = deque()
@@ -74,7 +80,7 @@ class Addressee:
         if self.gathered_bytes + len(op) > GATHERED_BYTES_MAX:
             return False
         if copy_of:
-            if copy_of in self.copies:
+            if copy_of in self.copies or len(self.copies) >= COPIES_MAX:
                 self.ops.append(APART)
                 self.copies.clear()
             self.copies.add(copy_of)
@@ -92,29 +98,36 @@ class Addressee:
         return ops
 
     def hold(self, bytes_max: int, now: float) -> int:
-        """Let what was gathered wait for a ticket; return how many ops had to go for it."""
-        for op in self.ops:
-            if op != APART:
-                self.waiting.append((now + WAITING_S, op))
+        """Let what was gathered wait for a ticket; return how many ops had to go for it.
+
+        Copies that come later are told apart from those that wait: all leave at once.
+        """
+        self.waiting.extend((now + WAITING_S, op) for op in self.ops)
         self.waiting_bytes += self.gathered_bytes
         self.ops = []
-        self.copies.clear()
         self.gathered_bytes = 0
-        before = len(self.waiting)
+        dropped = 0
         # One op may be larger than that, and is no more than one.
         while self.waiting_bytes > bytes_max and len(self.waiting) > 1:
-            self._drop()
-        return before - len(self.waiting)
+            dropped += self._drop()
+        return dropped
 
     def expire(self, now: float) -> int:
         """Drop what has waited for too long; return how many ops."""
-        before = len(self.waiting)
+        dropped = 0
         while self.waiting and self.waiting[0][0] <= now:
-            self._drop()
-        return before - len(self.waiting)
+            dropped += self._drop()
+        return dropped
 
-    def _drop(self) -> None:
-        self.waiting_bytes -= len(self.waiting.popleft()[1])
+    def drop(self) -> int:
+        """Drop all that waits; return how many ops."""
+        return self.expire(math.inf)
+
+    def _drop(self) -> bool:
+        """Drop what has waited longest; whether that is an op."""
+        _, op = self.waiting.popleft()
+        self.waiting_bytes -= len(op)
+        return op != APART
 
 
 class Addressees:
@@ -187,6 +200,7 @@ class Addressees:
         self._nonces.pop(addressee.nonce, None)
         addressee.nonce = b""
         addressee.hello_s = HELLO_S
+        addressee.hellos = 0
         addressee.hello_due = -math.inf
         addressee.name = name
         addressee.ticket = ticket
@@ -207,8 +221,7 @@ class Addressees:
 
     def _forget(self, addressee: Addressee) -> None:
         self._counter = max(self._counter, addressee.counter)
-        self._dropped["unproven"] += len(addressee.waiting)
-        addressee.waiting.clear()
+        self._dropped["unproven"] += addressee.drop()
         self._nonces.pop(addressee.nonce, None)
         self._tickets.pop(addressee.ticket, None)
         del self._all[addressee.endpoint]

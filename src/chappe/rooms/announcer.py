@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable
+from itertools import islice
 
 from chappe.rooms.bundle import bundles
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.partition import room_number
 from chappe.rooms.repeats import Repeats
+from chappe.rooms.rerouting import Rerouting
 from chappe.rooms.role import Post
 from chappe.rooms.routes import NOWHERE, Route, Routes, Stop
 from chappe.wire.rooms import Announce, Card, Entry
@@ -56,6 +57,7 @@ class Room:
         "members",
         "name",
         "number",
+        "place",
         "route",
         "seq",
         "settled",
@@ -75,6 +77,8 @@ class Room:
         # The first sequence since it has members, and whether one since then is confirmed.
         self.since = 0
         self.confirmed = False
+        # Among all rooms of a gateway.
+        self.place = 0
 
 
 class Announcer:
@@ -107,7 +111,7 @@ class Announcer:
         self._leaving: OrderedDict[Key, float] = OrderedDict()
         self._outstanding: OrderedDict[int, Room] = OrderedDict()
         # Rooms whose routers may be others now.
-        self._rerouting: Iterator[Key] = iter(())
+        self._rerouting: Rerouting[Room] = Rerouting()
         self._reroute_at = math.inf
         self._slice_at = -math.inf
         # When rooms were refreshed last, how many more could have been, and when it is time again.
@@ -170,9 +174,7 @@ class Announcer:
 
         First of rooms that somebody waits for: brokers know of the others.
         """
-        rooms = self._rooms
-        waited = [key for key, room in rooms.items() if not room.confirmed]
-        self._rerouting = chain(waited, [key for key, room in rooms.items() if room.confirmed])
+        self._rerouting.begin()
         self._reroute_at = now
 
     def confirm(self, seqs: list[int]) -> None:
@@ -185,6 +187,7 @@ class Announcer:
                 self._settle(room)
             if room.members and seq >= room.since and not room.confirmed:
                 room.confirmed = True
+                self._rerouting.known(room)
                 self._on_confirmed(room.app, room.name)
 
     def tick(self, now: float) -> None:
@@ -199,6 +202,7 @@ class Announcer:
         if not self._rooms:
             self._refreshed, self._share = now, 0.0
         room = self._rooms[key] = Room(*key)
+        self._rerouting.add(room)
         if self._refresh_at == math.inf:
             self._refresh_at = now + REFRESH_S
         return room
@@ -243,6 +247,7 @@ class Announcer:
             room.since = self._seq
         if not members:
             room.confirmed = False
+            self._rerouting.await_(room)
             self._leave(key, now)
         else:
             self._leaving.pop(key, None)
@@ -295,6 +300,7 @@ class Announcer:
 
     def _forget(self, key: Key) -> None:
         room = self._rooms.pop(key)
+        self._rerouting.remove(room)
         self._outstanding.pop(room.seq, None)
         self._leaving.pop(key, None)
         self._again.remove(key)
@@ -304,14 +310,15 @@ class Announcer:
         """Tell other routers of rooms that go to them now."""
         if now < self._reroute_at or left <= 0:
             return left
-        looked = 0
-        for key in islice(self._rerouting, left):
-            looked += 1
-            room = self._rooms.get(key)
-            if room is not None and room.seq and self._routes.of(room.number) != room.route:
-                self._retell(key, room, now)
-        self._reroute_at = now if looked else math.inf
-        return left - looked
+        while left > 0:
+            room = self._rerouting.maybe_next()
+            if room is None:
+                self._reroute_at = math.inf
+                break
+            left -= 1
+            if room.seq and self._routes.of(room.number) != room.route:
+                self._retell((room.app, room.name), room, now)
+        return left
 
     def _retell(self, key: Key, room: Room, now: float) -> None:
         if room.members:
@@ -346,5 +353,5 @@ class Announcer:
         told, self._entries = self._entries, {}
         for stop, entries in told.items():
             for bundle in bundles(self._card, entries, self._options.datagram_bytes):
-                self._post.send(stop.endpoint, Announce(self._card, bundle))
-                self._routes.sent(stop)
+                if self._post.send(stop.endpoint, Announce(self._card, bundle)):
+                    self._routes.sent(stop)

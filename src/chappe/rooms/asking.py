@@ -13,10 +13,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from chappe.errors import Overload, Unreachable
 from chappe.rooms.partition import room_number
 from chappe.rooms.role import Post
 from chappe.rooms.roll import Seat, Seats
-from chappe.wire.rooms import Card, Count, Counted, Here
+from chappe.wire.rooms import ANY_PARTITION, Card, Count, Counted, Here
 
 # Members, or -1 when nobody answered; and who, if that is known.
 Tell = Callable[[int, list[str] | None], None]
@@ -25,8 +26,6 @@ TIMEOUT_S = 1.0
 AGAIN_S = 0.25
 # Questions without an answer yet.
 ASKS_MAX = 4096
-# A question that is for a proxy, which finds out the partition.
-TO_PROXY = -1
 
 
 class _Ask:
@@ -80,12 +79,16 @@ class Asking:
         self._proxies = proxies
 
     def ask(self, app: str, room: str, limit: int, now: float, tell: Tell) -> None:
-        """Find out how many are in a room, and with a limit who; `tell` is called once."""
-        if not self._proxies or len(self._asks) >= ASKS_MAX:
-            tell(-1, None)
-            return
+        """Find out how many are in a room, and with a limit who; `tell` is called once.
+
+        Raises Unreachable where no proxy is known, and Overload when too many questions wait.
+        """
+        if not self._proxies:
+            raise Unreachable("to: no proxy of rooms is known to this node")
+        if len(self._asks) >= ASKS_MAX:
+            raise Overload(f"to: {ASKS_MAX} questions about rooms wait for an answer here already")
         self._last += 1
-        op = Count(app, room, room_number(room), self._last, limit, self._card, TO_PROXY)
+        op = Count(app, room, room_number(room), self._last, limit, self._card, ANY_PARTITION)
         self._asks[self._last] = _Ask(op, tell, now)
         self._send(op)
 

@@ -82,8 +82,7 @@ class Audit:
     def missing(self, now: float) -> Iterator[None]:
         """Have rows written that were not there; yields after each room of the book."""
         for known in list(self._book.gateways.values()):
-            for key in list(known.rows):
-                row = known.rows.get(key)
+            for key, row in known.walk():
                 if row is not None and not known.gone and self._is_missing(row, now):
                     self._book.write(known.card, Entry(*key, row.number, row.seq, row.members))
                 yield

@@ -20,6 +20,7 @@ from chappe.errors import StorageError
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.partition import keeps
 from chappe.rooms.row import read_row, row_key, write_row
+from chappe.rooms.shelves import Key, Shelves
 from chappe.wire.rooms import Card, Entry
 
 # For how long a room that was left is remembered.
@@ -29,8 +30,8 @@ SLICE_ROWS = 2000
 SLICE_S = 0.01
 # How often somebody looks who is to be forgotten.
 SWEEP_S = 1.0
-
-Key = tuple[str, str]
+# Rows of each shelf that are looked at then.
+SWEPT_ROWS = 32
 
 
 class Row:
@@ -63,10 +64,19 @@ class Known:
         self.gone = False
         # Announcements that it made here.
         self.taken = 0
-        # The one that was longest not told of is first.
-        self.rows: dict[Key, Row] = {}
+        # Of each shelf the one that was longest not told of is first.
+        self.rows: Shelves[Row] = Shelves()
         # Those of them that were left, and when they may be forgotten; the next one is first.
         self.left: OrderedDict[Key, float] = OrderedDict()
+
+    def walk(self) -> Iterator[tuple[Key, Row | None]]:
+        """All its rooms, for who takes its time; none any more when they were dropped meanwhile:
+        then it is over, or began anew with other ones."""
+        rows = self.rows
+        for key, row in rows.walk():
+            if self.rows is not rows:
+                return
+            yield key, row
 
 
 class Book:
@@ -124,12 +134,10 @@ class Book:
         """A gateway tells of rooms; with `write`, it is this router's business to write it down."""
         for entry in entries:
             key = (entry.app, entry.room)
-            row = known.rows.pop(key, None)
-            if row is not None and entry.seq <= row.seq:
-                known.rows[key] = row
-                if entry.seq < row.seq:
-                    continue
-            elif row is None and not self._has_room(known, entry):
+            row = known.rows.get(key)
+            if row is not None and entry.seq < row.seq:
+                continue
+            if row is None and not self._has_room(known, entry):
                 self.refused += 1
                 continue
             self._take(known, key, row, entry, now, write)
@@ -143,7 +151,7 @@ class Book:
         else:
             news = not row.written or bool(row.members) != bool(entry.members)
             news = news or now - row.seen > self._stale_s
-        known.rows[key] = row
+        known.rows.put(key, row)
         row.seq, row.members, row.seen, row.told = entry.seq, entry.members, now, True
         if not entry.members:
             known.left[key] = now + LEFT_S
@@ -195,7 +203,7 @@ class Book:
             self._change(row_key(entry.number, entry.app, entry.room, card.name), None)
         elif (entry.app, entry.room) not in known.rows and self.rows < self._options.entries_max:
             self.rows += 1
-            known.rows[entry.app, entry.room] = Row(entry, now, loaded=True)
+            known.rows.put((entry.app, entry.room), Row(entry, now, loaded=True))
 
     def changes(self) -> tuple[dict[str, bytes], list[str]]:
         """What is to be put into the store, and what to be removed; handed out once."""
@@ -236,8 +244,7 @@ class Book:
 
     def _clean(self, partition: int, modulus: int) -> Iterator[None]:
         for known in list(self.gateways.values()):
-            for key in list(known.rows):
-                row = known.rows.get(key)
+            for key, row in known.walk():
                 if row is not None and not keeps(row.number, partition, modulus):
                     self._remove(known, key)
                 yield
@@ -281,13 +288,13 @@ class Book:
         Another router is told of them by now, and the store is its business; unless nobody ever is
         and would be this one.
         """
-        stale = [(key, row) for key, row in islice(known.rows.items(), SLICE_ROWS)]
-        for key, row in stale:
-            if row.seen > before:
-                return
-            self._remove(known, key)
-            if not row.told and self.owns(row.number):
-                self._change(row_key(row.number, *key, known.card.name), None)
+        for shelf in known.rows.shelves():
+            for key, row in list(islice(shelf.items(), SWEPT_ROWS)):
+                if row.seen > before:
+                    break
+                self._remove(known, key)
+                if not row.told and self.owns(row.number):
+                    self._change(row_key(row.number, *key, known.card.name), None)
 
     def _forget_left(self, now: float) -> Iterator[None]:
         """Forget rooms that were left long enough ago; yields after each."""
@@ -300,7 +307,7 @@ class Book:
                 yield
 
     def _remove(self, known: Known, key: Key) -> None:
-        del known.rows[key]
+        known.rows.remove(key)
         known.left.pop(key, None)
         if self.gateways.get(known.card.name) is known:
             self.rows -= 1
@@ -333,10 +340,7 @@ class Book:
 
 
 def _entries(known: Known, since: float, own: bool) -> Iterator[Entry | None]:
-    # Keys alone are had at once without a pause that anybody notices, however many there are.
-    rows = known.rows
-    for key in list(rows):
-        row = rows.get(key)
+    for key, row in known.walk():
         if row is None or not row.told or row.seen < since or (own and not row.written):
             yield None
         else:

@@ -220,7 +220,8 @@ class Broker:
         if count:
             self.copies += count
             copy = Deliver(op.app, op.message, op.reliable, op.proxy, self.id, giver)
-            self._post.send_all(targets.endpoints, copy)
+            if self._post.send_all(targets.endpoints, copy):
+                targets.sent()
 
     def _drop(self, op: Carry, reason: str) -> None:
         self.drops[reason] += 1

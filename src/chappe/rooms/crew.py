@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import Protocol, cast
 
 import msgspec
 import structlog
 
+from chappe.registry import errand
 from chappe.registry.coordination import Coordination
-from chappe.rooms import errand
+from chappe.registry.enrolment import Enrolment
 from chappe.rooms.broker import Broker
 from chappe.rooms.cast import Cast
 from chappe.rooms.dispatch import Dispatch
-from chappe.rooms.enrolment import Enrolment
-from chappe.rooms.partition import router_partitions_of
+from chappe.rooms.partition import router_partitions_of, sibling_of
 from chappe.rooms.paths import paths_of
 from chappe.rooms.roll import EMPTY, Place, Roll, Seat
 from chappe.rooms.rows import RowWriter, audit_rows
@@ -25,9 +26,6 @@ from chappe.store.store import Store
 from chappe.wire.rooms import RoleKind
 
 log = structlog.get_logger()
-
-# By then independent routers of other nodes have written what they had heard before.
-WRITTEN_S = 0.5
 
 
 class _Author(Protocol):
@@ -66,8 +64,8 @@ class Crew:
         self._options = roles.options
         self._paths = paths_of(roles.options)
         self._roll = EMPTY
-        self._leaving: set[asyncio.Task[None]] = set()
-        self._audits: dict[Station, asyncio.Task[None]] = {}
+        self._leaving: set[errand.Errand] = set()
+        self._audits: dict[Station, errand.Errand] = {}
         self.stations: dict[tuple[RoleKind, int], Station] = {}
 
     @property
@@ -77,24 +75,32 @@ class Crew:
         return self._roll is not EMPTY and all(each.running or each.early for each in stations)
 
     @property
-    def failed(self) -> bool:
-        """Whether something that goes on for ever has ended, by mistake."""
-        return any(map(errand.failed, self._audits.values())) or any(
-            station.failed for station in self.stations.values()
-        )
+    def dead(self) -> list[str]:
+        """What was to go on for ever and has ended, by mistake."""
+        stations = chain.from_iterable(station.dead for station in self.stations.values())
+        return [*errand.dead(self._audits.values()), *errand.dead(self._leaving), *stations]
 
     def see(self, roll: Roll) -> None:
-        """Start who is wanted by now, and stop who is not."""
+        """Start who is wanted by now, and stop who is not.
+
+        Who was started by hand for a doubling that was withdrawn is replaced: the next one waits.
+        """
         self._roll = roll
         wanted = set(self._wanted(roll))
+        outdated = {key for key, station in self.stations.items() if station.outdated}
+        for key in sorted(self.stations.keys() - wanted | outdated):
+            ending = self._end(key, self.stations.pop(key))
+            task = errand.run(ending, f"withdrawing {key[0].name} {key[1]}", ends=True)
+            self._leaving.add(task)
+            task.add_done_callback(self._left)
         for key in sorted(wanted - self.stations.keys()):
             self._start(*key)
-        for key in sorted(self.stations.keys() - wanted):
-            task = asyncio.create_task(self._end(key, self.stations.pop(key)))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
         for station in self.stations.values():
             station.look()
+
+    def _left(self, task: errand.Errand) -> None:
+        if not errand.failed(task):
+            self._leaving.discard(task)
 
     def settle(self) -> int:
         """Let the registry have what has changed of them, and the store what is news: so much."""
@@ -127,7 +133,9 @@ class Crew:
         for audit in list(self._audits.values()):
             await errand.end(audit)
         ending = [station.stop() for station in self.stations.values()]
-        await asyncio.gather(*ending, *self._leaving)
+        await asyncio.gather(*ending)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     def _wanted(self, roll: Roll) -> Iterable[tuple[RoleKind, int]]:
         options = self._options
@@ -171,41 +179,61 @@ class Crew:
             dispatch.brokers[partition] = broker = self._cast.broker(partition)
             known = partial(self._known_to_routers, partition)
             wanted = partial(self._broker_wanted, partition)
-            opening = self._opening(wanted, known, alone=partial(self._alone, broker))
+            opening = self._opening(
+                wanted,
+                known,
+                alone=partial(self._alone, broker),
+                excused=partial(self._broker_excused, partition),
+            )
             return broker, self._paths.brokers.row(partition), opening
         dispatch.routers[partition] = router = self._cast.router(partition)
         router.pulses.ledger = partial(self._ledger, router)
-        path = self._paths.independent.row(partition) if independent else self._paths.routers
-        written = self._written if independent else _written_anyway
+        if not independent:
+            return router, self._paths.routers, self._opening(_wanted_anyway, _known_anyway)
         wanted = partial(self._router_wanted, partition)
-        return router, path, self._opening(wanted, _known_anyway, written=written)
+        known = partial(self._known_to_peers, router, partition)
+        # Who lives asks four times in a beat. What others have not written by then they tell it
+        # once they know of it, and gateways tell it of all rooms when it is a new one.
+        confirm_s = min(self._options.beat_s, self._options.confirm_s)
+        excused = partial(self._router_excused, partition)
+        opening = self._opening(wanted, known, confirm_s=confirm_s, excused=excused)
+        return router, self._paths.independent.row(partition), opening
 
     def _broker_wanted(self, partition: int) -> bool:
         return partition < max(self._roll.partitions, self._roll.wanted)
 
     def _router_wanted(self, partition: int) -> bool:
-        roll = self._roll
-        if not self._options.independent_routers:
-            return True
-        return partition < max(roll.router_partitions, roll.router_wanted)
+        return partition < max(self._roll.router_partitions, self._roll.router_wanted)
+
+    def _broker_excused(self, partition: int, met: Met) -> bool:
+        return partition < self._roll.partitions
+
+    def _router_excused(self, partition: int, met: Met) -> bool:
+        """Whether a router's partition is in use, or those know it who have its rooms until then;
+        the others of a partition that is new have heard nothing that they do not have as well."""
+        number = self._roll.router_partitions
+        sibling = sibling_of(partition, max(number, 1))
+        row = self._roll.independent.get(sibling, ())
+        return partition < number or all((RoleKind.ROUTER, seat.id) in met for seat in row)
 
     def _opening(
         self,
         wanted: Callable[[], bool],
         known: Callable[[Met], bool],
         *,
-        written: Callable[[], Awaitable[object]] | None = None,
         alone: Callable[[], bool] | None = None,
+        confirm_s: float | None = None,
+        excused: Callable[[Met], bool] | None = None,
     ) -> Opening:
         return Opening(
             store=self._store,
             clock=self._cast.clock,
             wanted=wanted,
             known=known,
-            written=written or _written_anyway,
             alone=alone or _alone_anyway,
-            confirm_s=self._options.confirm_s,
+            confirm_s=self._options.confirm_s if confirm_s is None else confirm_s,
             load_s=self._options.load_timeout_s,
+            excused=excused or _excused_anyway,
         )
 
     def _seat(self, role: Member, number: int) -> None:
@@ -237,18 +265,24 @@ class Crew:
         rows = [roll.independent.get(each, ()) for each in own]
         return all(not row or _any_met(row, met) for row in rows)
 
+    def _known_to_peers(self, router: Member, partition: int, met: Met) -> bool:
+        """Whether what other routers of its rooms have heard so far is in the store: those of its
+        own partition, and of the one that has its rooms before a doubling."""
+        roll = self._roll
+        sibling = sibling_of(partition, max(roll.router_partitions, 1))
+        rows = [roll.independent.get(each, ()) for each in {partition, sibling}]
+        others = {seat.id for row in rows for seat in row if not self._is_earlier_life(seat)}
+        return all((RoleKind.ROUTER, number) in met for number in others - {router.id})
+
+    def _is_earlier_life(self, seat: Seat) -> bool:
+        """Whether a router was one of this node before it was started anew."""
+        own = {router.id for router in self._dispatch.routers.values()}
+        return seat.name == self._place.name and seat.id not in own
+
     def _alone(self, broker: Broker) -> bool:
         """Whether no other replica of a broker's partition runs."""
         row = self._roll.brokers.get(broker.partition, ())
         return not any(seat.running and seat.id != broker.id for seat in row)
-
-    async def _written(self) -> None:
-        """Wait until what independent routers have heard by now is in the store."""
-        await self._writer.drained(WRITTEN_S)
-        roll = self._roll
-        rows = (roll.routers, *roll.independent.values())
-        if any(seat.name != self._place.name for row in rows for seat in row):
-            await asyncio.sleep(WRITTEN_S)
 
 
 def _partitions(own: int | None, wanted: int) -> Iterable[int]:
@@ -259,15 +293,21 @@ def _any_met(row: Iterable[Seat], met: Met) -> bool:
     return any((RoleKind.ROUTER, seat.id) in met for seat in row)
 
 
+def _wanted_anyway() -> bool:
+    """A router that finds brokers in the registry has no partition."""
+    return True
+
+
 def _known_anyway(met: Met) -> bool:
     """Nobody tells a router anything because the store does not know it yet."""
+    return True
+
+
+def _excused_anyway(met: Met) -> bool:
+    """A router that finds brokers in the registry is of no new partition."""
     return True
 
 
 def _alone_anyway() -> bool:
     """A router carries what it is told, whatever it has loaded."""
     return True
-
-
-async def _written_anyway() -> None:
-    """Others have said so themselves, or it does not matter."""

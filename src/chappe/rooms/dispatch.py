@@ -7,6 +7,7 @@ from typing import Any
 
 from chappe.rooms.role import Role, Source
 from chappe.wire.rooms import (
+    ANY_PARTITION,
     Announce,
     Carry,
     Confirmed,
@@ -27,8 +28,6 @@ from chappe.wire.rooms import (
     Who,
 )
 
-# So far a proxy has not said which partition a question goes to.
-ANY_PARTITION = -1
 # Ids of one role that are remembered.
 IDS_MAX = 8
 

@@ -13,8 +13,8 @@ import structlog
 
 from chappe.errors import ClusterError, Conflict
 from chappe.registry.coordination import Coordination, Versioned
+from chappe.registry.enrolment import TRIES
 from chappe.rooms.bench import Bench
-from chappe.rooms.enrolment import TRIES
 from chappe.rooms.partition import is_power_of_two
 from chappe.rooms.paths import Partitioned
 from chappe.rooms.watches import Watches
@@ -62,9 +62,9 @@ class Division:
         return looked and all(bench.known for bench in self.benches.values())
 
     @property
-    def failed(self) -> bool:
-        """Whether something of it is watched no more, by mistake."""
-        return self._watches.failed
+    def dead(self) -> list[str]:
+        """What of it is watched no more, by mistake."""
+        return self._watches.dead
 
     def start(self) -> None:
         """Begin to watch."""

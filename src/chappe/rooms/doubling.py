@@ -1,7 +1,8 @@
 """Doubling: from P partitions to 2P, of brokers or of independent routers, losing nothing (R9).
 
+    nobody runs      who made ready for one that was withdrawn has ended, or waits
     wanted = 2P      new partitions are started, and load what their siblings have
-    all are Running  each of their replicas has what it needs
+    all are Running  as many as their siblings have, and each has what it needs
     number = 2P      proxies follow; brokers keep both until all proxies do, then clean up
     no wanted        all have cleaned up
 
@@ -21,11 +22,13 @@ import structlog
 
 from chappe.errors import ClusterError, Conflict
 from chappe.registry.coordination import Coordination, Versioned
+from chappe.rooms.bench import Bench
 from chappe.rooms.division import Division, read_number
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.partition import PARTITIONS_MAX, is_power_of_two
 from chappe.rooms.paths import Partitioned, paths_of
 from chappe.rooms.roll import Seats
+from chappe.rooms.watches import Watches
 
 log = structlog.get_logger()
 
@@ -36,6 +39,8 @@ _LEASE_S = 15.0
 class Step(StrEnum):
     """How far a doubling is."""
 
+    # One that was withdrawn is not over; nothing of the next is begun.
+    RESTING = "resting"
     # New partitions make ready.
     READYING = "readying"
     # The number is set; not all have cleaned up yet.
@@ -70,10 +75,20 @@ class NotDoubled(ClusterError):
 class Doubling:
     """Doubles the partitions of one kind; made for one run."""
 
-    def __init__(self, coordination: Coordination, paths: Partitioned, *, role: str) -> None:
+    def __init__(
+        self,
+        coordination: Coordination,
+        paths: Partitioned,
+        *,
+        role: str,
+        replicas: int | None = None,
+    ) -> None:
+        assert replicas is None or replicas > 0
         self._coordination = coordination
         self._paths = paths
         self._role = role
+        # How many each new partition is to have; as many as its sibling, if nobody says it.
+        self._least = replicas
         self._begun = False
         self._news = asyncio.Event()
         self._division = Division(
@@ -129,6 +144,11 @@ class Doubling:
             raise NotDoubled(
                 f"{self._division.wanted} partitions are wanted already, where {before} are"
             )
+        await self._rest(before, wanted, tell, timeout_s)
+        if self._division.number > before:
+            # Somebody else has doubled meanwhile: to double that once more is not what was asked.
+            done = await self._clean(self._division.number, tell, timeout_s)
+            return done._replace(resumed=True)
         await self._want(before, wanted)
         try:
             async with asyncio.timeout(timeout_s):
@@ -162,7 +182,7 @@ class Doubling:
             await self._news.wait()
 
     async def _ready(self, before: int, wanted: int, tell: Callable[[Progress], None]) -> None:
-        """Wait until all new partitions have replicas, and all of these run."""
+        """Wait until all new partitions have replicas enough, and all of these run."""
         while True:
             self._news.clear()
             if self._division.number > before:
@@ -175,6 +195,47 @@ class Doubling:
             if not missing and self._division.wanted == wanted and self._division.known:
                 return
             await self._news.wait()
+
+    async def _rest(
+        self, before: int, wanted: int, tell: Callable[[Progress], None], timeout_s: float
+    ) -> None:
+        """Wait until nobody runs any more that made ready for a doubling that was withdrawn.
+
+        Since then nobody has told it of rooms: it would count as ready, and not know them. Raises
+        NotDoubled.
+        """
+        benches = {partition: Bench(0.0) for partition in range(before, wanted)}
+        watches = Watches(self._coordination, self._news.set)
+        for partition, bench in benches.items():
+            watches.bench(self._paths.row(partition), bench)
+        running: tuple[str, ...] = ()
+        try:
+            async with asyncio.timeout(timeout_s):
+                # One that is under way is gone on with.
+                while self._division.wanted < wanted:
+                    self._news.clear()
+                    running = self._still_running(benches)
+                    if not running and all(bench.known for bench in benches.values()):
+                        return
+                    if running:
+                        tell(self._progress(Step.RESTING, before, wanted, running))
+                    await self._news.wait()
+                self._begun = True
+        except TimeoutError:
+            reason = f"a doubling that was withdrawn is not over within {timeout_s:g} s"
+            raise NotDoubled(reason, running) from None
+        finally:
+            await watches.stop()
+
+    def _still_running(self, benches: Mapping[int, Bench]) -> tuple[str, ...]:
+        now = asyncio.get_running_loop().time()
+        return tuple(
+            f"{self._role} {seat.id} of partition {partition}, on {seat.name}, is still Running: "
+            "restart it"
+            for partition, bench in benches.items()
+            for seat in bench.seats(now)
+            if seat.running
+        )
 
     async def _want(self, before: int, wanted: int) -> None:
         """Say how many there are to be, unless that was said; what a registry forgot is said anew.
@@ -235,8 +296,10 @@ class Doubling:
         self, step: Step, partitions: int, wanted: int, missing: tuple[str, ...]
     ) -> Progress:
         replicas = self._replicas()
-        if step is Step.READYING:
-            ready, of = _ready(replicas, partitions, wanted)
+        if step is Step.RESTING:
+            ready = of = 0
+        elif step is Step.READYING:
+            ready, of = self._count_ready(replicas, partitions, wanted)
         else:
             ready, of = _cleaned(replicas, wanted)
         return Progress(step, partitions, wanted, replicas, missing, ready, of)
@@ -252,17 +315,41 @@ class Doubling:
         replicas = self._replicas()
         for partition in range(before, wanted):
             seats = replicas.get(partition, ())
+            running = sum(seat.running for seat in seats)
+            needed = self._needed(replicas, partition, before)
             if not seats:
                 missing.append(
                     f"partition {partition} has no {self._role}: start one with "
                     f"{self._flag} {partition}"
                 )
+            elif len(seats) < needed:
+                missing.append(
+                    f"partition {partition} has {running} of {needed} replicas Running: start "
+                    f"another with {self._flag} {partition}, or say --replicas"
+                )
             missing += [
                 f"{self._role} {seat.id} of partition {partition}, on {seat.name}, is not Running"
+                + (f": {seat.place.waits}" if seat.place.waits else "")
                 for seat in seats
                 if not seat.running
             ]
         return tuple(missing)
+
+    def _needed(self, replicas: Mapping[int, Seats], partition: int, before: int) -> int:
+        """How many replicas a new partition is to have at the least: where its sibling has several
+        since machines die, it would be the death of one that loses its rooms."""
+        return self._least or max(len(replicas.get(partition - before, ())), 1)
+
+    def _count_ready(
+        self, replicas: Mapping[int, Seats], before: int, wanted: int
+    ) -> tuple[int, int]:
+        """Of the replicas that new partitions have, or are to have, how many run."""
+        ready = of = 0
+        for partition in range(before, wanted):
+            seats = replicas.get(partition, ())
+            ready += sum(seat.running for seat in seats)
+            of += max(len(seats), self._needed(replicas, partition, before))
+        return ready, of
 
     @property
     def _flag(self) -> str:
@@ -288,17 +375,6 @@ class Doubling:
         )
 
 
-def _ready(replicas: Mapping[int, Seats], before: int, wanted: int) -> tuple[int, int]:
-    """Of the replicas that new partitions have, or will have if they are as their siblings, how
-    many run."""
-    ready = of = 0
-    for partition in range(before, wanted):
-        seats = replicas.get(partition, ())
-        ready += sum(seat.running for seat in seats)
-        of += max(len(seats), len(replicas.get(partition - before, ())), 1)
-    return ready, of
-
-
 def _cleaned(replicas: Mapping[int, Seats], number: int) -> tuple[int, int]:
     """Of the replicas that say what they keep, how many keep no more than is theirs."""
     kept = [seat.place.modulus for seats in replicas.values() for seat in seats]
@@ -306,13 +382,20 @@ def _cleaned(replicas: Mapping[int, Seats], number: int) -> tuple[int, int]:
 
 
 def doubling_of(
-    coordination: Coordination, options: RoomsOptions, *, routers: bool = False
+    coordination: Coordination,
+    options: RoomsOptions,
+    *,
+    routers: bool = False,
+    replicas: int | None = None,
 ) -> Doubling:
-    """Make the doubling of a system's brokers, or of the independent routers that it uses."""
+    """Make the doubling of a system's brokers, or of the independent routers that it uses.
+
+    New partitions have so many replicas at the least, or as many as their siblings.
+    """
     paths = paths_of(options)
     if routers:
-        return Doubling(coordination, paths.independent, role="router")
-    return Doubling(coordination, paths.brokers, role="broker")
+        return Doubling(coordination, paths.independent, role="router", replicas=replicas)
+    return Doubling(coordination, paths.brokers, role="broker", replicas=replicas)
 
 
 async def lay_out(coordination: Coordination, paths: Partitioned, partitions: int) -> int:

@@ -172,7 +172,7 @@ class Gateway:
 
     def ask(self, app: str, room: str, limit: int, now: float, tell: Tell) -> None:
         """Find out how many are in a room everywhere, -1 when nobody answers; and with a limit who,
-        None when they are more, or not all have answered."""
+        None when they are more, or not all have answered. Raises Unreachable and Overload."""
         self._asking.ask(app, room, limit, now, tell)
 
     def ask_by(self, living: Callable[[Seats], Sequence[Seat]]) -> None:

@@ -23,7 +23,7 @@ from chappe.rooms.confirming import Confirming, Done, together
 from chappe.rooms.modulus import Modulus
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.outlets import Outlet
-from chappe.rooms.partition import router_of
+from chappe.rooms.partition import router_of, sibling_of
 from chappe.rooms.pulse import Pulses, Tally, answer
 from chappe.rooms.role import Endpoint, Post, Source
 from chappe.rooms.roll import Roll, Seat
@@ -115,9 +115,17 @@ class IndependentRouter(Router):
         self.audit.see((roll.router_partitions, *((seat.id, seat.running) for seat in seats)), now)
         self._pulses.sender_id = self.id
         self._pulses.number, self._pulses.partition = roll.router_partitions, self.partition
-        self._pulses.watch(self._peers, now)
+        self._pulses.watch((*self._peers, *self._heirs(roll)), now)
         self._version = -1
         self._look(now)
+
+    def _heirs(self, roll: Roll) -> Iterable[Seat]:
+        """Who is to have some of its rooms after a doubling: they load what it has written, and
+        learn by its signs of life that it has."""
+        number = max(roll.router_partitions, 1)
+        for partition, seats in roll.independent.items():
+            if partition >= number and sibling_of(partition, number) == self.partition:
+                yield from seats
 
     def tick(self, now: float) -> None:
         """Do what is due."""
@@ -190,9 +198,9 @@ class IndependentRouter(Router):
 
     def _pass(self, card: Card, entries: list[Entry]) -> None:
         op = Pass(card, entries, self.partition)
-        self._post.send_all([peer.endpoint for peer in self._peers], op)
-        for peer in self._peers:
-            self._pulses.sent(peer.id)
+        if self._post.send_all([peer.endpoint for peer in self._peers], op):
+            for peer in self._peers:
+                self._pulses.sent(peer.id)
 
     def _take_passed(self, op: Pass, source: Source, now: float) -> None:
         """Tell this router's own brokers, and nobody else, what another one was told."""

@@ -6,6 +6,7 @@ brings by the hub's fan-out, as the subscriber of a topic does.
 
 A join is answered once all brokers that have to know of this node's share of the room. Whoever was
 in a room before has had that answer: the next one is answered at once. Messages may come before it.
+Who asks again meanwhile waits along.
 
     session: join --> bound, announced ... confirmed --> ok
                                        ... too late  --> unreachable, and not joined
@@ -72,7 +73,10 @@ class Announcing(Protocol):
         now: float,
         tell: Callable[[int, list[str] | None], None],
     ) -> None:
-        """Ask how many are in a room everywhere, and who; -1 when nobody answered."""
+        """Ask how many are in a room everywhere, and who; -1 when nobody answered.
+
+        Raises Unreachable or Overload when nobody can be asked now.
+        """
         ...
 
 
@@ -146,8 +150,10 @@ class Lobby:
         check_kind(to, "room")
         if self._gateway is None:
             raise self._closed()
-        if self._pending.get(session, to) is not None:
-            raise Overload(f"to: this session is about to join {to} already")
+        pending = self._pending.get(session, to)
+        if pending is not None:
+            pending.also(op.id)
+            return
         if session not in (session.app.rooms.get(to) or ()):
             self._check_bounds(session, to)
             if session.allowances is not None:
@@ -180,9 +186,10 @@ class Lobby:
     def confirmed(self, app: str, room: str) -> None:
         """All who have to know of a room here: whoever waits for that has joined."""
         for join in self._pending.take(app, _PREFIX + room):
-            if join.request is not None:
-                session = join.session
-                self._outboxes.put(session, session.encoding.ok(join.request))
+            session = join.session
+            for request in join.requests:
+                if request is not None:
+                    self._outboxes.put(session, session.encoding.ok(request))
 
     def _late(self, join: PendingJoin) -> None:
         reason = f"to: {join.room} was not confirmed by its brokers in time"
@@ -191,7 +198,8 @@ class Lobby:
     def _give_up(self, join: PendingJoin, error: RequestError) -> None:
         """A join comes to nothing."""
         self._exit(join.session, join.room)
-        self._hub.refuse(join.session, join.request, error)
+        for request in join.requests:
+            self._hub.refuse(join.session, request, error)
 
     def leave(self, session: Session, op: Leave) -> None:
         """Let a session receive no more of a room."""
@@ -230,10 +238,13 @@ class Lobby:
         check_kind(to, "room")
         if not 0 <= op.n <= most:
             raise BadRequest(f"n: must be between 0 and {most}")
+        if session.allowances is not None:
+            session.allowances.spend(0)
         self._ask(session, op, op.n)
 
     def presence(self, session: Session, op: Presence) -> None:
-        """A room is there while somebody is in it."""
+        """A room is there while somebody is in it. Whoever hands this on has let it count as a
+        message, as presence of any kind does."""
         if op.to not in session.app.rooms:
             self._ask(session, op, None)
         elif op.id is not None:
@@ -244,8 +255,6 @@ class Lobby:
         hub, request = self._hub, op.id
         if self._gateway is None:
             raise self._closed()
-        if names is not None and session.allowances is not None:
-            session.allowances.spend(0)
         if request is None:
             return
 

@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 # Beyond the moment at which something runs out: clocks count in steps.
 _SLACK_S = 0.01
+# Of those that are gone, so many are named.
+_NAMED_MAX = 10
 
 
 class Lookout:
@@ -51,9 +53,9 @@ class Lookout:
         self.roll = EMPTY
 
     @property
-    def failed(self) -> bool:
-        """Whether something is watched no more, by mistake."""
-        return self._watches.failed or self._brokers.failed or self._own_routers.failed
+    def dead(self) -> list[str]:
+        """What is watched no more, by mistake."""
+        return self._watches.dead + self._brokers.dead + self._own_routers.dead
 
     def start(self) -> None:
         """Begin; `changed` is called with each new roll, never from within this call."""
@@ -85,6 +87,11 @@ class Lookout:
         )
 
     async def _see_weights(self, found: Versioned | None) -> None:
+        if found is None and self._weights != Weights():
+            log.warning(
+                "rooms.weights.forgotten",
+                reason="the registry has no weights any more: whoever set them has to do so again",
+            )
         try:
             self._weights = read_weights(found)
         except msgspec.MsgspecError as error:
@@ -127,6 +134,7 @@ class Lookout:
             return
         roll = self._called(now)
         if roll != self.roll:
+            _miss_weighed(self.roll, roll)
             self.roll = roll
             self._tell(roll)
 
@@ -153,6 +161,29 @@ class Lookout:
 def read_weights(found: Versioned | None) -> Weights:
     """Read what somebody outside has set; raises MsgspecError."""
     return Weights() if found is None else msgspec.json.decode(found.value, type=Weights)
+
+
+def _miss_weighed(before: Roll, roll: Roll) -> None:
+    """Say whose weight is of no use any more: who is started anew has another id, and no weight.
+
+    It is not handed on. One that was given nothing so that it could be restarted is wanted again.
+    """
+    gone = [
+        f"{role} {seat.id} on {seat.name}"
+        for role, there, here, weights in (
+            ("proxy", before.proxies, roll.proxies, roll.weights.proxies),
+            ("broker", _brokers(before), _brokers(roll), roll.weights.brokers),
+        )
+        for seat in there
+        if seat.id in weights and seat.id not in {other.id for other in here}
+    ]
+    if gone:
+        reason = "weights were set for who is gone; set them for whoever has come instead"
+        log.warning("rooms.weights.gone", who=gone[:_NAMED_MAX], reason=reason)
+
+
+def _brokers(roll: Roll) -> Seats:
+    return tuple(seat for seats in roll.brokers.values() for seat in seats)
 
 
 def _seats(benches: Mapping[int, Bench], now: float) -> dict[int, Seats]:

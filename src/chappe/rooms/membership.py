@@ -14,7 +14,7 @@ from chappe.errors import StorageError
 from chappe.rooms.gateways import Gateway, Gateways
 from chappe.rooms.modulus import Modulus
 from chappe.rooms.options import RoomsOptions
-from chappe.rooms.pulse import Pulses
+from chappe.rooms.pulse import TRIAL_BEATS, Neighbour, Pulses
 from chappe.rooms.role import Endpoint, Post
 from chappe.rooms.roll import Seat
 from chappe.rooms.row import read_row
@@ -28,11 +28,17 @@ _TARGETS_MAX = 4096
 class Targets:
     """Where the messages of a room go."""
 
-    __slots__ = ("endpoints", "names")
+    __slots__ = ("_neighbours", "endpoints", "names")
 
-    def __init__(self, gateways: list[Gateway]) -> None:
+    def __init__(self, gateways: list[Gateway], neighbours: list[Neighbour]) -> None:
         self.endpoints: tuple[Endpoint, ...] = tuple(each.endpoint for each in gateways)
         self.names: tuple[str, ...] = tuple(each.name for each in gateways)
+        self._neighbours = neighbours
+
+    def sent(self) -> None:
+        """Each of them was given a message, which its answers are to account for (R5)."""
+        for neighbour in self._neighbours:
+            neighbour.sent += 1
 
 
 class Membership:
@@ -65,6 +71,8 @@ class Membership:
             clock=clock,
             trust=True,
             asked=self._epoch_of,
+            # Nobody else has its clients: to wait longer and longer would help nobody.
+            trial_beats_max=TRIAL_BEATS,
         )
         self._loading = True
         self._queue: deque[Login | Goodbye] = deque()
@@ -169,8 +177,10 @@ class Membership:
         if targets is None:
             if len(self._targets) >= _TARGETS_MAX:
                 self._targets.clear()
-            found = self.find(app, room, number)
-            targets = self._targets[key] = Targets([gateway for gateway, _ in found])
+            found = [gateway for gateway, _ in self.find(app, room, number)]
+            known = [self.pulses.get(gateway.number) for gateway in found]
+            targets = Targets(found, [each for each in known if each is not None])
+            self._targets[key] = targets
         return targets
 
     def clean(self, now: float) -> None:

@@ -17,6 +17,7 @@ from chappe.rooms.dispatch import Dispatch
 from chappe.rooms.linkstats import End, Link, LinkStats
 from chappe.rooms.post import LocalPost, Post
 from chappe.rooms.prober import Prober
+from chappe.rooms.pulse import Pulses
 from chappe.rooms.roll import Roll
 from chappe.rooms.status import counts_of, partition_of_role, replicas_of
 from chappe.rooms.survey import BOUNDS_S, Survey
@@ -107,6 +108,22 @@ def _roles(dispatch: Dispatch) -> Iterator[Metric]:
                 family = families[word] = _family(word)
             family.add_metric((*labels, reason) if reason else labels, count)  # type: ignore[attr-defined]
     yield from families.values()
+    yield _stalls(dispatch)
+
+
+def _stalls(dispatch: Dispatch) -> Metric:
+    stalls = CounterMetricFamily(
+        "chappe_rooms_stalls",
+        "How often a role passed over somebody who answered, but took nothing",
+        labels=("role", "partition"),
+    )
+    for role in dispatch.roles():
+        pulses = getattr(role, "pulses", None)
+        if isinstance(pulses, Pulses):
+            partition = partition_of_role(role)
+            name = role.kind.name.lower()
+            stalls.add_metric((name, "" if partition is None else str(partition)), pulses.stalls)
+    return stalls
 
 
 def _family(word: str) -> Metric:

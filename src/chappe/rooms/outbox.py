@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
+import structlog
+
 from chappe.rooms.addressee import HELLO_S_MAX, Addressee, Addressees
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.role import Endpoint, Source
@@ -19,11 +21,16 @@ from chappe.wire.datagram import (
 )
 from chappe.wire.parcel import PARTIAL_BYTES, Packer
 
+log = structlog.get_logger()
+
 # Where a datagram goes, or came from, as the socket has it: IPv6 has four parts.
 Address = tuple[str, int] | tuple[str, int, int, int]
 Datagrams = list[tuple[Address, bytes]]
 # What an op may be larger than the message in it.
 ENVELOPE_BYTES = 64 * 1024
+# HELLOs without an answer that are no accident: who has died is out of the registry before.
+HELLOS_SILENT = 30
+_COMPLAIN_S = 60.0
 
 
 def op_bytes_max(options: RoomsOptions) -> int:
@@ -56,6 +63,7 @@ class Outbox:
         # Who was said something in this tick; and who has to give a ticket for what waits.
         self._gathering: list[Addressee] = []
         self._asking: dict[Endpoint, Addressee] = {}
+        self._complained = -math.inf
         # When the next HELLO is to be said.
         self.due = math.inf
 
@@ -66,6 +74,10 @@ class Outbox:
         """The name of the node there; empty if it has not said it."""
         addressee = self._addressees.get(endpoint)
         return addressee.name if addressee is not None else ""
+
+    def is_whole(self, op: bytes) -> bool:
+        """Whether an op goes in one datagram, so that the loss of one datagram is all it risks."""
+        return self._packer.pieces(len(op)) == 1
 
     def gather(self, to: Endpoint, op: bytes, copy_of: int = 0) -> bool:
         """Keep an op until the tick ends; True if it is the first one for somebody.
@@ -148,7 +160,23 @@ class Outbox:
                 out.append((addressee.endpoint, self._hello(addressee)))
                 addressee.hello_due = now + addressee.hello_s
                 addressee.hello_s = min(2 * addressee.hello_s, HELLO_S_MAX)
+                addressee.hellos += 1
+                if addressee.hellos >= HELLOS_SILENT:
+                    self._complain(addressee, now)
             self.due = min(self.due, addressee.hello_due)
+
+    def _complain(self, addressee: Addressee, now: float) -> None:
+        """Say, not too often, that somebody does not answer who is in the registry all the time."""
+        if now - self._complained < _COMPLAIN_S:
+            return
+        self._complained = now
+        host, port = addressee.endpoint
+        log.warning(
+            "rooms.silent",
+            reason=f"{host}:{port} answers no HELLO: is it up, does UDP get there, and does it "
+            "have the same cluster.secret?",
+            hellos=addressee.hellos,
+        )
 
     def _hello(self, addressee: Addressee) -> bytes:
         if not addressee.nonce:

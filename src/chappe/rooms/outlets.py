@@ -82,9 +82,9 @@ class Outlets:
             if not told:
                 continue
             theirs = [entries[at] for at in told] if len(told) < len(entries) else list(entries)
-            self._post.send_all(alike.endpoints, Login(alike.partition, card, theirs))
-            for key in alike.awaited:
-                self._sent(key)
+            if self._post.send_all(alike.endpoints, Login(alike.partition, card, theirs)):
+                for key in alike.awaited:
+                    self._sent(key)
             for at in told:
                 awaited[at] = awaited[at] | alike.awaited if awaited[at] else alike.awaited
         return awaited

@@ -1,20 +1,29 @@
-"""Joins that wait to be confirmed, each with its time limit."""
+"""Joins that wait to be confirmed, each with its time limit.
+
+A session that asks again for a room it waits for waits along: all its requests are answered
+together, when the first one is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from chappe.errors import Overload
 from chappe.hub.deadline import Alarm, Deadlines, Timer
 
 if TYPE_CHECKING:
     from chappe.hub.session import Session
 
+# Requests of one session for one room that are answered together: more than any client has a use
+# for, and few enough that nobody fills a node with them.
+REQUESTS_MAX = 16
+
 
 class PendingJoin:
     """A session that waits for its room, in its app, to be confirmed."""
 
-    __slots__ = ("_late", "entry", "request", "room", "session")
+    __slots__ = ("_late", "entry", "requests", "room", "session")
 
     entry: list[Any]
 
@@ -28,7 +37,14 @@ class PendingJoin:
         self._late = late
         self.session = session
         self.room = room
-        self.request = request
+        # Most have one.
+        self.requests: tuple[int | None, ...] = (request,)
+
+    def also(self, request: int | None) -> None:
+        """Let another request wait along; raises Overload when too many do."""
+        if len(self.requests) >= REQUESTS_MAX:
+            raise Overload(f"to: {REQUESTS_MAX} joins of this session wait for {self.room} already")
+        self.requests += (request,)
 
     def lapse(self, now: float) -> None:
         """Nobody confirmed it in time."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from chappe.registry import errand
 from chappe.rooms.role import Endpoint
 
 log = structlog.get_logger()
@@ -32,7 +33,7 @@ class Port(asyncio.DatagramProtocol):
         self._receive = receive
         self._buffer_bytes = buffer_bytes
         self._transport: asyncio.DatagramTransport | None = None
-        self._reopening: asyncio.Task[None] | None = None
+        self._reopening: errand.Errand | None = None
         self._closed = False
         self._full = False
         self.endpoint: Endpoint = ("", 0)
@@ -60,6 +61,11 @@ class Port(asyncio.DatagramProtocol):
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, self.endpoint[1], type=socket.SOCK_DGRAM)
         return str(found[0][4][0])
+
+    @property
+    def dead(self) -> list[str]:
+        """That it is closed for ever, by mistake."""
+        return errand.dead((self._reopening,))
 
     def close(self) -> None:
         """Take nothing more."""
@@ -98,7 +104,7 @@ class Port(asyncio.DatagramProtocol):
         self._transport = None
         if not self._closed:
             log.error("rooms.port.closed", reason=str(exc))
-            self._reopening = asyncio.get_running_loop().create_task(self._reopen())
+            self._reopening = errand.run(self._reopen(), "opening the port again", ends=True)
 
     async def _reopen(self) -> None:
         while True:

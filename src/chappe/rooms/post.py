@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from chappe.errors import RemoteProtocolError
+from chappe.rooms.forgeries import Forgeries
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.outbox import Address, Datagrams, Outbox, op_bytes_max
 from chappe.rooms.role import Endpoint, Source
@@ -65,17 +66,19 @@ class LocalPost:
         """When `flush` is to be called even if nothing is said."""
         return math.inf
 
-    def send(self, to: Endpoint, op: RoomOp) -> None:
-        """Say something to one."""
+    def send(self, to: Endpoint, op: RoomOp) -> bool:
+        """Say something to one; whether it goes whole."""
         if to == self.me:
             self._keep(op)
         else:
             self.dropped["nowhere"] += 1
+        return True
 
-    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> None:
-        """Say the same to many."""
+    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> bool:
+        """Say the same to many; whether it goes whole."""
         for endpoint in to:
             self.send(endpoint, op)
+        return True
 
     def drain_local(self) -> list[tuple[RoomOp, Source]]:
         """What was said to this process itself since the last call, in order."""
@@ -145,6 +148,7 @@ class Post(LocalPost):
             peers_max=options.peers_max, entropy=entropy, on_forgotten=self._pieces.forget
         )
         self._answers: Datagrams = []
+        self._forgeries = Forgeries(me)
         # Datagrams that were not taken, by cause.
         self.refused: Counter[str] = Counter()
         self.datagrams_in = self.datagrams_out = self.bytes_in = self.bytes_out = 0
@@ -167,13 +171,16 @@ class Post(LocalPost):
         """Ops that came in pieces, and never whole."""
         return self._pieces.given_up
 
-    def send(self, to: Endpoint, op: RoomOp) -> None:
+    def send(self, to: Endpoint, op: RoomOp) -> bool:
         if to == self.me:
             self._keep(op)
-        elif self._outbox.gather(to, encode_room_op(op), _copy_of(op)):
+            return True
+        encoded = encode_room_op(op)
+        if self._outbox.gather(to, encoded, _copy_of(op)):
             self._stir()
+        return self._outbox.is_whole(encoded)
 
-    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> None:
+    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> bool:
         encoded = b""
         copy_of = _copy_of(op)
         for endpoint in to:
@@ -183,6 +190,7 @@ class Post(LocalPost):
                 encoded = encoded or encode_room_op(op)
                 if self._outbox.gather(endpoint, encoded, copy_of):
                     self._stir()
+        return self._outbox.is_whole(encoded)
 
     def take(self, data: bytes, source: Address, now: float) -> list[tuple[RoomOp, Source]]:
         self.datagrams_in += 1
@@ -191,6 +199,8 @@ class Post(LocalPost):
             return self._take(data, source, now)
         except BadDatagram as bad:
             self.refused[bad.cause] += 1
+            if bad.cause == "mac":
+                self._forgeries.came(source, now)
             return []
 
     def flush(self, now: float) -> Datagrams:
@@ -212,6 +222,8 @@ class Post(LocalPost):
                 raise BadDatagram("ticket")
             if not sender.window.take(counter):
                 raise BadDatagram("replayed")
+            if self._forgeries:
+                self._forgeries.believe(source)
             ops = self._open(kind, life, data, now)
             return [(op, sender.source) for op in ops]
         if kind == Kind.HELLO:
@@ -239,6 +251,7 @@ class Post(LocalPost):
 
     def _greet(self, data: bytes, life: int, source: Address, now: float) -> None:
         self._seal.check(data)
+        self._forgeries.believe(source)
         hello = read_hello(body_of(data))
         endpoint = (hello.host, hello.port)
         known = life in self._senders

@@ -26,9 +26,8 @@ from chappe.rooms.roll import EMPTY, Roll
 from chappe.rooms.stamp import maybe_delays, stamp
 from chappe.rooms.survey import Quality, Survey
 from chappe.rooms.ways import Way, Ways
-from chappe.wire.rooms import Card, Probe, RoleKind, RoomOp
+from chappe.wire.rooms import PSEUDO_APP, Card, Probe, RoleKind, RoomOp
 
-PSEUDO_APP = "~"
 # Nobody is asked for signs of life by this id.
 _NOBODY = -1
 # Probes closer together than that go out together.
@@ -135,6 +134,7 @@ class Prober:
             self._rooms = rooms
             self._gateway.pseudo(range(rooms))
         self._ways.see(roll, now)
+        self._call_back(now)
         self.survey.keep(self._ways.has, {seat.id for seat in roll.proxies})
         if self._next_round == math.inf:
             self._next_round = now
@@ -215,17 +215,27 @@ class Prober:
             if pending.sent + timeout_s > now:
                 return
             del self._pending[number]
-            if slept or not self._ways.leads(pending.path):
+            if slept:
                 self.counts["void"] += 1
             else:
                 self.counts["lost"] += 1
                 pending.round.lost.append(pending.path)
             self._settle(pending.round, now)
 
+    def _call_back(self, now: float) -> None:
+        """Expect nothing any more that was on its way by who has left."""
+        for number, pending in list(self._pending.items()):
+            if not self._ways.leads(pending.path):
+                del self._pending[number]
+                self.counts["void"] += 1
+                self._settle(pending.round, now)
+
     def _settle(self, round_: _Round, now: float, count: int = 1) -> None:
         round_.left -= count
         if round_.left == 0:
-            self.survey.settle(round_.arrived, round_.lost, now)
+            # Who has left since a probe came, or was lost, is not looked at any more.
+            lost = [path for path in round_.lost if self._ways.leads(path)]
+            self.survey.settle(round_.arrived, lost, now, self._ways.has)
             if self.on_quality is not None:
                 self.on_quality(self.quality())
 

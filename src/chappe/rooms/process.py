@@ -37,10 +37,10 @@ from chappe.rooms.post import LocalPost, Post
 from chappe.rooms.prober import Prober
 from chappe.rooms.publisher import Publisher
 from chappe.rooms.role import Endpoint
-from chappe.rooms.roll import Place, Roll, Weights
+from chappe.rooms.roll import Place, Roll
 from chappe.rooms.rows import RowWriter
 from chappe.rooms.status import RoomsStatus, status_of
-from chappe.rooms.weighing import set_weights
+from chappe.rooms.weighing import NamedWeights, Unknown, resolve, set_weights
 from chappe.store.store import Store
 from chappe.wire.rooms import Card, RoleKind, State
 
@@ -108,6 +108,9 @@ class RoomsProcess:
         self._timer_at = math.inf
         self._changed = asyncio.Event()
         self._begun = self._stopped = False
+        # Called once when this process cannot go on as it should; it is looked at each beat.
+        self.on_failed: Callable[[], None] = _nobody
+        self._check_at = math.inf
 
     @property
     def endpoint(self) -> Endpoint:
@@ -172,6 +175,8 @@ class RoomsProcess:
         self._begun = True
         self.writer.start()
         self.lookout.start()
+        self._check_at = self._clock.monotonic() + self.options.beat_s
+        self._wake()
         if self._own is not None:
             await self.settled()
 
@@ -185,12 +190,13 @@ class RoomsProcess:
     def ready(self) -> bool:
         """Whether this process's own roles run, and its clients can use rooms."""
         able = self.publisher is None or self.publisher.able
-        return able and self.crew.running and not self.failed
+        return able and self.crew.running and not self.dead
 
     @property
-    def failed(self) -> bool:
-        """Whether registering, watching or writing has ended by mistake."""
-        return self.crew.failed or self.lookout.failed or self.writer.failed
+    def dead(self) -> list[str]:
+        """What of registering, watching and writing has ended by mistake."""
+        port = [] if self.port is None else self.port.dead
+        return self.crew.dead + self.lookout.dead + self.writer.dead + port
 
     @property
     def sla(self) -> float:
@@ -214,9 +220,12 @@ class RoomsProcess:
         """The links that probes of this process went over."""
         return [] if self.prober is None else self.prober.links()
 
-    async def weigh(self, weights: Weights) -> None:
-        """Set what each proxy and broker is given; raises Overload when the registry is away."""
+    async def weigh(self, named: NamedWeights, *, ignore: bool = False) -> Unknown:
+        """Set what each proxy and broker is given, and give whoever is not there and was to be
+        ignored; else raises BadRequest for those. Raises Overload when the registry is away."""
+        weights, unknown = resolve(named, self.roll, ignore=ignore)
         await set_weights(self._registry, paths_of(self.options).weights, weights)
+        return unknown
 
     async def stop(self) -> None:
         """Say goodbye, give up all seats, and end; others have learnt of it before."""
@@ -335,10 +344,20 @@ class RoomsProcess:
             self._drain(now)
             due = self._tick(now)
             self.crew.settle()
+            if now >= self._check_at:
+                self._check(now)
         finally:
             self._send(now)
-            self._arm(now, due)
+            self._arm(now, min(due, self._check_at))
         self._changed.set()
+
+    def _check(self, now: float) -> None:
+        """See whether all that is to go on does; who was told that it does not need not hear it
+        again."""
+        self._check_at = now + self.options.beat_s
+        if self.dead:
+            self._check_at = math.inf
+            self.on_failed()
 
     def _tick(self, now: float) -> float:
         """Let roles do what is due, and give when the next of it is."""
@@ -393,3 +412,7 @@ class RoomsProcess:
         for handle in (self._timer, self._turn_handle):
             if handle is not None:
                 handle.cancel()
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""

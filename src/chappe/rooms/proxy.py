@@ -155,8 +155,8 @@ class Proxy:
         carry = Carry(
             op.app, op.number, op.message, op.reliable, self.id, lane.partition, giver=giver
         )
-        self._post.send(seat.endpoint, carry)
-        self.pulses.sent(seat.id)
+        if self._post.send(seat.endpoint, carry):
+            self.pulses.sent(seat.id)
 
     def _lane(self, number: int) -> _Lane | None:
         return self._lanes[partition_of(number, self.partitions)] if self.partitions else None

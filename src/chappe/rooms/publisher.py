@@ -188,8 +188,9 @@ class Publisher:
         self._hops.passed(op.app, op.message, "", [seat.name for seat in proxies])
         self.copies += len(proxies)
         if len(proxies) == 1:
-            self._post.send(proxies[0].endpoint, op)
+            whole = self._post.send(proxies[0].endpoint, op)
         else:
-            self._post.send_all([seat.endpoint for seat in proxies], op)
-        for seat in proxies:
-            self.pulses.sent(seat.id)
+            whole = self._post.send_all([seat.endpoint for seat in proxies], op)
+        if whole:
+            for seat in proxies:
+                self.pulses.sent(seat.id)

@@ -5,8 +5,9 @@ come of it:
 
 - who has answered nothing for 1.75 beats is passed over until it answers again;
 - so is who answers but *moves* nothing: it was sent messages in each of the last two beats, eight
-  at least, and took none of them. It cannot show that it has come to itself unless it gets some, so
-  it is tried again after a while, each time after twice as long;
+  at least, and took none of them. What went in pieces does not count: one that is lost loses all.
+  It cannot show that it has come to itself unless it gets some, so it is tried again after a while,
+  each time after twice as long, up to a bound;
 - how often and how fast it answers, which may weigh it, and how far its clock is ahead.
 """
 
@@ -17,11 +18,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import structlog
+
 from chappe.clock import Clock
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.role import Endpoint, Post, Role, Source
 from chappe.rooms.roll import Seat
 from chappe.wire.rooms import Card, Pulse, Pulsed, RoleKind, State
+
+log = structlog.get_logger()
 
 # Of each new measurement so much goes into the mean.
 _SUCCESS_SHARE = 0.1
@@ -29,9 +34,9 @@ _ROUND_TRIP_SHARE = 0.2
 # Who took none of so many is stalled, over so many answers: two beats.
 _UNMOVED = 8
 _ANSWERS = 8
-# It is tried again after so many beats first, and at last.
-_TRIAL_BEATS = 2
-_TRIAL_BEATS_MAX = 64
+# It is tried again after so many beats first, and at last where nothing else is said.
+TRIAL_BEATS = 2
+TRIAL_BEATS_MAX = 64
 
 
 class _Answer(NamedTuple):
@@ -46,6 +51,7 @@ class Neighbour:
 
     __slots__ = (
         "ahead_us",
+        "ailing",
         "answering",
         "answers",
         "endpoint",
@@ -82,7 +88,9 @@ class Neighbour:
         self.taken = 0
         self.answers: deque[_Answer] = deque(maxlen=_ANSWERS + 1)
         self.stalled_until = -math.inf
-        self.trial_beats = _TRIAL_BEATS
+        # Whether it was stalled, and has taken nothing since.
+        self.ailing = False
+        self.trial_beats = TRIAL_BEATS
 
     @property
     def stalled(self) -> bool:
@@ -115,18 +123,20 @@ class Neighbour:
         """Take an answer that never came into the mean."""
         self.success -= _SUCCESS_SHARE * self.success
 
-    def judge(self, sent: int, taken: int, now: float, beat_s: float) -> None:
+    def judge(self, sent: int, taken: int, now: float, beat_s: float, beats_max: int) -> None:
         """See by an answer whether it moves what it is sent."""
         if taken != self.taken:
             self.taken = taken
             self.answers.clear()
             self.stalled_until = -math.inf
-            self.trial_beats = _TRIAL_BEATS
+            self.ailing = False
+            self.trial_beats = TRIAL_BEATS
         self.answers.append(_Answer(sent, taken))
         if not self.stalled and self._unmoved():
             self.answers.clear()
             self.stalled_until = now + self.trial_beats * beat_s
-            self.trial_beats = min(2 * self.trial_beats, _TRIAL_BEATS_MAX)
+            self.ailing = True
+            self.trial_beats = min(2 * self.trial_beats, beats_max)
 
     def _unmoved(self) -> bool:
         answers = self.answers
@@ -152,7 +162,8 @@ class Pulses:
     changes whenever it changes who may be given messages, or what they say of themselves.
 
     With `trust`, one that is new counts as alive until it has had the time to answer: somebody else
-    has just heard of it. `asked` says by which id a seat is asked, if not by its own.
+    has just heard of it. `asked` says by which id a seat is asked, if not by its own. Who moved
+    nothing is tried again after `trial_beats_max` at the latest.
     """
 
     def __init__(
@@ -165,6 +176,7 @@ class Pulses:
         clock: Clock,
         trust: bool = False,
         asked: Callable[[Seat], int] | None = None,
+        trial_beats_max: int = TRIAL_BEATS_MAX,
     ) -> None:
         self._sender = sender
         self._role = role
@@ -173,6 +185,9 @@ class Pulses:
         self._clock = clock
         self._trust = trust
         self._asked_as = asked or _own_id
+        self._trial_beats_max = trial_beats_max
+        # How often somebody was passed over who answered.
+        self.stalls = 0
         self.sender_id = 0
         self.number = 0
         self.card: Card | None = None
@@ -266,12 +281,28 @@ class Pulses:
         before = (neighbour.alive, neighbour.state, neighbour.number)
         wall_us = self._clock.wall_us()
         neighbour.measure(max(0.0, now - asked.sent), op.at - (asked.wall_us + wall_us) // 2)
-        neighbour.judge(asked.messages, op.taken, now, self._options.beat_s)
+        self._judge(neighbour, asked.messages, op.taken, now)
         neighbour.heard, neighbour.answering = now, True
         neighbour.state, neighbour.number = op.state, op.number
         self._silent_at = min(self._silent_at, now + self._options.silence_s)
         if (neighbour.alive, neighbour.state, neighbour.number) != before:
             self.version += 1
+
+    def _judge(self, neighbour: Neighbour, sent: int, taken: int, now: float) -> None:
+        """See whether it moves what it is sent; it is told once when it does not, and when it does
+        again, however often it is tried."""
+        stalled, ailing = neighbour.stalled, neighbour.ailing
+        neighbour.judge(sent, taken, now, self._options.beat_s, self._trial_beats_max)
+        self.stalls += neighbour.stalled and not stalled
+        if neighbour.ailing is not ailing:
+            told = log.warning if neighbour.ailing else log.info
+            told(
+                "rooms.neighbour.stalled" if neighbour.ailing else "rooms.neighbour.moves",
+                sender=self._sender.name,
+                role=self._role.name,
+                node=neighbour.name,
+                id=self._ids[neighbour.id],
+            )
 
     def tick(self, now: float) -> None:
         """Ask whom it is time to ask, and pass over who was silent for too long."""

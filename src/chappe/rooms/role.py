@@ -26,12 +26,12 @@ class Source(NamedTuple):
 class Post(Protocol):
     """Takes what a role says to others, whether they are in this process or far away."""
 
-    def send(self, to: Endpoint, op: RoomOp) -> None:
-        """Say something to one."""
+    def send(self, to: Endpoint, op: RoomOp) -> bool:
+        """Say something to one; whether it goes whole: of what goes in pieces each may get lost."""
         ...
 
-    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> None:
-        """Say the same to many, encoded once."""
+    def send_all(self, to: Iterable[Endpoint], op: RoomOp) -> bool:
+        """Say the same to many, encoded once; whether it goes whole."""
         ...
 
 

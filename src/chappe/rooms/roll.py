@@ -21,6 +21,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     # Of a broker or an independent router: it keeps the rooms with room % modulus == partition %
     # modulus. Less than the number of partitions for a while after a doubling.
     modulus: int = 0
+    # What one that does not run has waited for too long; empty: nothing, or not for long.
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True)

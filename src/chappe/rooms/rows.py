@@ -11,7 +11,7 @@ import structlog
 
 from chappe.clock import Clock
 from chappe.errors import StorageError
-from chappe.rooms import errand
+from chappe.registry import errand
 from chappe.rooms.audit import Audit
 from chappe.rooms.row import ROWS
 from chappe.store.store import Store
@@ -101,9 +101,9 @@ class RowWriter:
         return len(self._waiting)
 
     @property
-    def failed(self) -> bool:
-        """Whether nothing is written any more, by mistake."""
-        return errand.failed(self._task)
+    def dead(self) -> list[str]:
+        """What is not written any more, by mistake."""
+        return errand.dead((self._task,))
 
     def start(self) -> None:
         """Begin to write."""

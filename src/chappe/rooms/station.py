@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
 import msgspec
 import structlog
 
 from chappe.clock import Clock
-from chappe.rooms import errand
+from chappe.registry import errand
+from chappe.registry.enrolment import Enrolment
 from chappe.rooms.askers import Askers
-from chappe.rooms.enrolment import Enrolment
 from chappe.rooms.role import Role, Source
+from chappe.rooms.roll import Place
 from chappe.rooms.rows import Loader, load_rows
 from chappe.store.store import Store
 from chappe.wire.rooms import Pulse, Pulsed, RoleKind, State
 
 log = structlog.get_logger()
+
+_UNKNOWN = (
+    "it starts though not all routers of the registry have told it that they know it and have "
+    "written their rows; see whether they run and reach this node by UDP, and whether the store "
+    "keeps up: until gateways refresh their rooms (rooms.refresh_s) some may be missing"
+)
+_WAITS = (
+    "not all routers have told it that they know it and have written their rows: do they reach "
+    "it by UDP, and have the same cluster.secret?"
+)
 
 
 class Member(Role, Protocol):
@@ -50,13 +61,14 @@ class Opening(NamedTuple):
     # Whether those who have to know of the role do: what they hear from then on, it hears, and
     # what they heard before is in the store.
     known: Callable[[Met], bool]
-    # Waits for what nobody tells of.
-    written: Callable[[], Awaitable[object]]
     # Whether nobody else could do what the role does.
     alone: Callable[[], bool]
-    # After so long those who do not know of it do not count.
+    # After so long those who do not know of it do not count,
     confirm_s: float
     load_s: float
+    # where it may start without them. In a partition that nobody uses yet it is not needed, and
+    # would have messages sent to one whom nobody reaches as soon as that is used.
+    excused: Callable[[Met], bool]
 
 
 class Station:
@@ -68,12 +80,14 @@ class Station:
     def __init__(
         self,
         role: Member,
-        enrolment: Enrolment,
+        enrolment: Enrolment[Place],
         opening: Opening | None = None,
     ) -> None:
         self.role = role
         self._enrolment = enrolment
         self._opening = opening
+        self._wanted = opening.wanted if opening is not None else None
+        self._begun = False
         self._met: Met = set()
         # How much those that it has met had to write when they met it first.
         self._marks: dict[tuple[RoleKind, int], int] = {}
@@ -92,15 +106,23 @@ class Station:
         return self._opening is not None and not self._opening.wanted()
 
     @property
-    def failed(self) -> bool:
-        """Whether it will never run, or is not registered any more, by mistake."""
-        return errand.failed(self._task) or self._enrolment.failed
+    def outdated(self) -> bool:
+        """Whether its partition was wanted, and is not any more: what it knows ages from then on,
+        so that one that is made afresh has to take its place before the partition is wanted again.
+        """
+        return self._begun and self._wanted is not None and not self._wanted()
+
+    @property
+    def dead(self) -> list[str]:
+        """What it does no more, by mistake: it will never run, or is not registered."""
+        return errand.dead((self._task,)) + self._enrolment.dead
 
     def start(self) -> None:
         """Begin."""
         if self._opening is not None:
             self._enrolment.start()
-            self._task = errand.run(self._open(self._opening), f"starting {self.role.kind.name}")
+            opening, what = self._open(self._opening), f"starting {self.role.kind.name}"
+            self._task = errand.run(opening, what, ends=True)
 
     async def stop(self) -> None:
         """Rise; others learn of it at once."""
@@ -114,12 +136,14 @@ class Station:
 
     def meet(self, op: Pulse | Pulsed, source: Source, now: float) -> None:
         """Take note that somebody knows of this role."""
-        stored, who = 0, (op.sender, op.sender_id)
         if isinstance(op, Pulse):
-            stored = op.stored
+            who, stored = (op.sender, op.sender_id), op.stored
             self._askers.note((*who, source.endpoint), now)
+        elif self.role.kind is RoleKind.ROUTER:
+            # Other routers say in their questions what they have written, not in their answers.
+            return
         else:
-            who = (op.role, op.id)
+            who, stored = (op.role, op.id), 0
         if self._opening is None:
             return
         # There may be less to write by now, but never more than counts.
@@ -138,7 +162,8 @@ class Station:
         place = self._enrolment.place
         modulus = getattr(role, "modulus", 0)
         if place.state is not role.state or place.modulus != modulus:
-            changed = msgspec.structs.replace(place, state=role.state, modulus=modulus)
+            waits = "" if role.state is State.RUNNING else place.waits
+            changed = msgspec.structs.replace(place, state=role.state, modulus=modulus, waits=waits)
             self._enrolment.tell(changed)
             if role.state is State.RUNNING:
                 self._enrolment.start()
@@ -148,28 +173,36 @@ class Station:
         while not opening.wanted():
             self._news.clear()
             await self._news.wait()
-        try:
-            async with asyncio.timeout(opening.confirm_s):
-                while not role.id or not opening.known(self._met):
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            log.warning(
-                "rooms.role.unknown",
-                role=role.kind.name,
-                id=role.id,
-                reason="it starts though not all routers of the registry have told it that they "
-                "know it and have written their rows; see whether they run and reach this node "
-                "by UDP, and whether the store keeps up: until gateways refresh their rooms "
-                "(rooms.refresh_s) some may be missing",
-            )
-        await opening.written()
+        self._begun = True
+        while not await self._is_known(opening):
+            if role.id and opening.excused(self._met):
+                log.warning("rooms.role.unknown", role=role.kind.name, id=role.id, reason=_UNKNOWN)
+                break
+            self._complain()
         await self._load(opening, role)
         self._opening = None
         self._met.clear()
         self._marks.clear()
         role.loaded(opening.clock.monotonic())
         self.settle()
+
+    async def _is_known(self, opening: Opening) -> bool:
+        """Wait a while until all know it who have to."""
+        try:
+            async with asyncio.timeout(opening.confirm_s):
+                while not self.role.id or not opening.known(self._met):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _complain(self) -> None:
+        """Say once, here and in the registry, what it waits for."""
+        place, role = self._enrolment.place, self.role
+        if not place.waits:
+            log.warning("rooms.role.waits", role=role.kind.name, id=role.id, reason=_WAITS)
+            self._enrolment.tell(msgspec.structs.replace(place, waits=_WAITS))
 
     async def _load(self, opening: Opening, role: Beginner) -> None:
         """Load what the store knows; run without it only if nobody else does."""

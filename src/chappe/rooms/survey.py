@@ -73,12 +73,20 @@ class Survey:
             self._tell(link, stats, now)
         self._quality(path).arrive(way_us, at_us)
 
-    def settle(self, arrived: Sequence[Path], lost: Sequence[Path], now: float) -> None:
-        """Find out what lost the probes of a round, and whether somebody has to be told."""
+    def settle(
+        self,
+        arrived: Sequence[Path],
+        lost: Sequence[Path],
+        now: float,
+        wanted: Callable[[Link], bool],
+    ) -> None:
+        """Find out what lost the probes of a round, and whether somebody has to be told; links that
+        are no more only say where it was not."""
         for path in lost:
             self._quality(path).fail()
         for link in dict.fromkeys(link for path in arrived for link in path):
-            self._judge(link, well=True)
+            if wanted(link):
+                self._judge(link, well=True)
         for link, count in blame(arrived, lost).items():
             stats = self._book.take(link)
             for _ in range(count):

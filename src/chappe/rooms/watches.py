@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
+from chappe.registry import errand
 from chappe.registry.coordination import Coordination, Versioned
-from chappe.rooms import errand
 from chappe.rooms.bench import Bench
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class Watches:
         self._tasks[path] = errand.run(self._sit_by(path, bench), f"watching {path}")
 
     @property
-    def failed(self) -> bool:
-        """Whether something is followed no more, by mistake."""
-        return any(map(errand.failed, self._tasks.values()))
+    def dead(self) -> list[str]:
+        """What is followed no more, by mistake."""
+        return errand.dead(self._tasks.values())
 
     async def end(self, path: str) -> None:
         """Follow a path no more."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from chappe.rooms.blame import Path
 from chappe.rooms.linkstats import End, Link
 from chappe.rooms.options import RoomsOptions
 from chappe.rooms.role import Endpoint
-from chappe.rooms.roll import Roll, Seat
+from chappe.rooms.roll import Roll, Seat, Seats
 from chappe.wire.rooms import RoleKind
 
 # Who is new has to be seen by others first.
@@ -50,11 +50,11 @@ class Ways:
 
     def see(self, roll: Roll, now: float) -> None:
         """Find the ways anew."""
-        proxies = {End(RoleKind.PROXY, seat.name, seat.id): seat for seat in roll.proxies}
+        proxies = {End(RoleKind.PROXY, seat.name, seat.id): seat for seat in _lives(roll.proxies)}
         brokers = {
             End(RoleKind.BROKER, seat.name, seat.id, partition): seat
             for partition, seats in sorted(roll.brokers.items())
-            for seat in seats
+            for seat in _lives(seats)
         }
         self._since = {end: self._since.get(end, now) for end in (*proxies, *brokers)}
         ways_max = max(1, self._options.probe.links_max - len(self._since))
@@ -103,6 +103,12 @@ class Ways:
     def _way(self, proxy: End, seat: Seat, broker: End) -> Way:
         path = Path(Link(self._publisher, proxy), Link(proxy, broker), Link(broker, self._gateway))
         return Way(path, seat.endpoint)
+
+
+def _lives(seats: Seats) -> Iterable[Seat]:
+    """Of each node the latest: one that was killed is registered until its lease is over, and what
+    is lost on the way to it would be told of under the name of who lives."""
+    return {seat.name: seat for seat in seats}.values()
 
 
 def _diagonals(

@@ -22,6 +22,8 @@ from chappe.wire.refusal import UNREADABLE, refusal
 
 # The app of rooms that only probes go to.
 PSEUDO_APP = "~"
+# Of a question that is for a proxy, which finds out the partition.
+ANY_PARTITION = -1
 
 
 class RoleKind(IntEnum):

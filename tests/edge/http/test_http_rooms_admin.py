@@ -9,8 +9,11 @@ from chappe.edge.http.relay import RelayedPart
 from chappe.edge.http.rooms_admin import RoomLinksBody, RoomLinksView
 from chappe.errors import Overload, Unreachable
 from chappe.rooms.linkstats import End, Link, LinkStats
+from chappe.rooms.roll import Roll
 from chappe.rooms.status import OwnRole, Replica, RoomsStatus
+from chappe.rooms.weighing import resolve
 from chappe.wire.rooms import RoleKind
+from tests.rooms.rig import seats
 
 PATHS = ("/v1/rooms/links", "/v1/rooms/status")
 PUBLISHER = End(RoleKind.PUBLISHER, "gw")
@@ -39,6 +42,7 @@ class Report:
             make_row(Link(PUBLISHER, PROXY), [1_000, 3_000]),
             make_row(Link(PROXY, BROKER), [2_000], failed=3, alarms=("failed",)),
         ]
+        self.roll = Roll(proxies=seats(3), brokers={0: seats(4), 1: seats(12)}, partitions=2)
         self.weights = None
         self.away = False
 
@@ -61,10 +65,11 @@ class Report:
     def links(self):
         return self.rows
 
-    async def weigh(self, weights):
+    async def weigh(self, named, *, ignore=False):
         if self.away:
             raise Overload("rooms: the registry is away")
-        self.weights = weights
+        self.weights, unknown = resolve(named, self.roll, ignore=ignore)
+        return unknown
 
 
 class Others:
@@ -112,6 +117,18 @@ def test_a_limit_keeps_the_worst_links(serve, run):
     run(main)
 
 
+def test_a_link_that_was_never_tried_comes_last(serve, run):
+    async def main():
+        report = Report()
+        report.rows.insert(0, make_row(Link(BROKER, PUBLISHER), []))
+        async with serve(rooms=report) as service:
+            answer = (await service.get("/v1/rooms/links")).json()
+            tried = [link["arrived"] + link["failed"] for link in answer["nodes"][0]["links"]]
+            assert tried == [4, 2, 0]
+
+    run(main)
+
+
 def test_other_nodes_are_asked_and_one_that_hangs_hides_nobody(serve, run):
     async def main():
         others = Others()
@@ -154,6 +171,26 @@ def test_weights_are_handed_on(serve, run):  # R6
     run(main)
 
 
+def test_weights_of_ids_that_nobody_has_are_ignored_and_told_if_that_is_asked_for(serve, run):  # R6
+    async def main():
+        report = Report()
+        async with serve(rooms=report) as service:
+            body = {"proxies": {"3": 0.5, "9": 1}, "brokers": {"8": 1, "5": 1}, "unknown": "ignore"}
+            answer = await service.client.put("/v1/rooms/weights", json=body)
+            told = {"ok": True, "ignored": {"proxies": [9], "brokers": [5, 8]}}
+            assert (answer.status_code, answer.json()) == (200, told)
+            assert (report.weights.proxies, report.weights.brokers) == ({3: 0.5}, {})
+            refused = await service.client.put("/v1/rooms/weights", json=body | {"unknown": "no"})
+            assert refused.status_code == 400
+            assert "unknown" in refused.json()["reason"]
+            refused = await service.client.put(
+                "/v1/rooms/weights", json=body | {"unknown": "refuse"}
+            )
+            assert refused.status_code == 400
+
+    run(main)
+
+
 def test_an_administrator_of_another_app_may_not_weigh_the_rooms_of_all(serve, run):
     async def main():
         report = Report()
@@ -171,8 +208,11 @@ def test_an_administrator_of_another_app_may_not_weigh_the_rooms_of_all(serve, r
     ("body", "named"),
     [
         ({"proxies": {"3": -1}}, "proxies"),
-        ({"brokers": {"x": 1}}, "brokers"),
-        ({"brokers": {"-4": 1}}, "brokers"),
+        ({"brokers": {"x": 1}}, "brokers: there is no broker x (but 4, 12)"),
+        ({"brokers": {"4": 1, "04": 2}}, "brokers: 04 has another weight there already"),
+        ({"brokers": {"-4": 1}}, "brokers: there is no broker -4 (but 4, 12)"),
+        ({"proxies": {"3": 1, "9": 1, "4": 0}}, "proxies: there is no proxy 4, 9 (but 3)"),
+        ({"brokers": {"4": 1, "5": 1}}, "brokers: there is no broker 5 (but 4, 12)"),
         ({"proxy": {"3": 1}}, "proxy"),
         ({"proxies": {"3": 1e9}}, "proxies"),
     ],

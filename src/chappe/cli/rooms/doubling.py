@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from chappe.cli.interrupt import Interrupted
 from chappe.cli.options import Json, console, print_json
 from chappe.cli.serve import log_to_stderr
 from chappe.errors import ClusterError, ConfigError
+from chappe.registry.coordination import Coordination
 from chappe.registry.registry import Registry
 from chappe.registry.url import open_registry
 from chappe.rooms.doubling import Doubling, NotDoubled, Progress, Step, doubling_of
@@ -25,7 +27,10 @@ from chappe.rooms.options import RoomsOptions
 
 _DATA = Path(".chappe")
 _TIMEOUT_S_MAX = 86_400.0
+# Of those that something waits for, so many are named in a line.
+_NAMED_MAX = 3
 _STEPS = {
+    Step.RESTING: "nothing is begun; one that was withdrawn is not over",
     Step.READYING: "new partitions make ready",
     Step.CLEANING: "the number is set; what moved is cleaned up",
     Step.DONE: "done",
@@ -44,6 +49,10 @@ def double(
         Path | None,
         typer.Option(help="The data folder of what runs here with a registry of its own."),
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(help="That each new partition is to have at least [as many as its sibling]."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="There is no way back.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds that each step may take.")] = 60.0,
     withdraw: Annotated[
@@ -56,6 +65,8 @@ def double(
     # So written, NaN is refused as well.
     if not 0 < timeout <= _TIMEOUT_S_MAX:
         raise ConfigError(f"--timeout: must be above 0, and at most {_TIMEOUT_S_MAX:.0f}")
+    if replicas is not None and replicas < 1:
+        raise ConfigError("--replicas: must be 1 or above")
     options = RoomsOptions(system=system, router_system=system)
     what = "partitions of routers" if routers else "partitions of brokers"
     if not yes and not withdraw:
@@ -63,14 +74,15 @@ def double(
     # What is tried again and again is no news.
     log_to_stderr(lasting=False)
     found = _registry(registry, data)
+    make = partial(doubling_of, options=options, routers=routers, replicas=replicas)
     run = None
     try:
         if withdraw:
-            answer = asyncio.run(_with(found, options, routers, _withdraw))
+            answer = asyncio.run(_with(found, make, _withdraw))
         else:
             with _shown(as_json) as tell:
                 run = _Run(tell, timeout)
-                answer = asyncio.run(_with(found, options, routers, run))
+                answer = asyncio.run(_with(found, make, run))
     except NotDoubled as error:
         if not as_json:
             raise
@@ -80,15 +92,22 @@ def double(
         raise Interrupted(f"interrupted; {_advice(run)}") from None
     if as_json:
         print_json(answer)
+    elif withdraw:
+        count = answer["partitions"]
+        told = f"the doubling of {what} is taken back; there are {count}, as before"
+        console.print(f"[green]ok[/] {told}", highlight=False)
     else:
         _tell(answer, what)
 
 
 def _advice(run: _Run | None) -> str:
     """What may be done after an interruption: there is no way back once the number is set."""
-    if run is not None and run.step is not Step.READYING:
-        return "the number is set; run it again to watch the cleaning up"
-    return "run it again to go on, or with --withdraw"
+    step = None if run is None else run.step
+    if step is None or step is Step.RESTING:
+        return "nothing was begun by this run; run it again"
+    if step is Step.READYING:
+        return "run it again to go on, or with --withdraw"
+    return "the number is set; run it again to watch the cleaning up"
 
 
 def _tell(answer: dict[str, Any], what: str) -> None:
@@ -126,11 +145,10 @@ def _registry(url: str | None, data: Path | None) -> Registry:
 
 
 async def _with(
-    registry: Registry, options: RoomsOptions, routers: bool, act: Callable[[Doubling], Any]
+    registry: Registry, make: Callable[[Coordination], Doubling], act: Callable[[Doubling], Any]
 ) -> dict[str, Any]:
     try:
-        doubling = doubling_of(registry.coordinate("rooms"), options, routers=routers)
-        answer: dict[str, Any] = await act(doubling)
+        answer: dict[str, Any] = await act(make(registry.coordinate("rooms")))
         return answer
     finally:
         # What it was asked for is answered.
@@ -148,7 +166,8 @@ class _Run:
     def __init__(self, tell: Callable[[Progress], None], timeout_s: float) -> None:
         self._tell = tell
         self._timeout_s = timeout_s
-        self.step = Step.READYING
+        # How far it is, so far as is known.
+        self.step: Step | None = None
 
     async def __call__(self, doubling: Doubling) -> dict[str, Any]:
         done = await doubling.run(self._note, self._timeout_s)
@@ -202,4 +221,7 @@ def line(progress: Progress) -> str:
     numbers = f"{before} -> {after}" if after > before else str(after)
     word = _DONE.get(progress.step)
     far = f", {progress.ready} of {progress.of} {word}" if word else ""
+    if progress.step is Step.RESTING:
+        named, more = progress.missing[:_NAMED_MAX], len(progress.missing) - _NAMED_MAX
+        far = f": {'; '.join(named)}" + (f"; and {more} more" if more > 0 else "")
     return f"{numbers} partitions: {_STEPS[progress.step]}{far}"

@@ -86,10 +86,13 @@ def status_view(found: dict[str, Any]) -> RenderableType:
     """The roles of rooms."""
     count, wanted = found["partitions"], found["wanted"]
     growing = f" -> {wanted}" if wanted > count else ""
+    replicas = (*found["proxies"], *found["brokers"], *found["routers"])
+    alone = not any(replica["port"] for replica in replicas)
+    seer = "of a node that is alone" if alone else f"as {_plain(found['node'])} sees it"
     head = Text.assemble(
         (_plain(found["system"]), "bold"),
         f"  {count}{growing} partition{'s' if max(count, wanted) != 1 else ''}",
-        f"  by {found['balance']}, as {_plain(found['node'])} sees it",
+        f"  by {found['balance']}, {seer}",
     )
     if found["independent_routers"]:
         head.append(f"  routers: {found['router_partitions']} partitions")
@@ -97,22 +100,29 @@ def status_view(found: dict[str, Any]) -> RenderableType:
     for role in found["roles"]:
         load = ", ".join(f"{name} {count:,}" for name, count in role.get("load", {}).items())
         own.add_row(_role(role), str(role.get("id", "-")), _state(role), Text(load))
-    others = _table("All", "role", "id", "node", "state", "answers", "ms", "weight")
-    for replica in (*found["proxies"], *found["brokers"], *found["routers"]):
+    others = _table("All", "role", "id", "node", "state", "ms", "weight")
+    for replica in replicas:
         others.add_row(*_replica(replica))
     return Group(head, own, others)
 
 
 def _replica(replica: dict[str, Any]) -> list[RenderableType]:
+    partition = replica.get("partition")
     return [
-        _role(replica),
+        replica["role"] if partition is None else _two(replica["role"], f"of {partition}"),
         str(replica["id"]),
-        _two(replica["node"], f"{replica['host']}:{replica['port']}"),
-        _state(replica),
-        _answers(replica),
+        _where(replica),
+        Text.assemble(_state(replica), "\n", _answers(replica)),
         _maybe(replica.get("round_trip_ms"), ".2f"),
         _maybe(replica.get("weight"), "g"),
     ]
+
+
+def _where(replica: dict[str, Any]) -> Text:
+    """Its node, and where that is reached; one that is alone has neither name nor port."""
+    if not replica["port"]:
+        return Text("this one")
+    return _two(replica["node"], f"{replica['host']}:{replica['port']}")
 
 
 def _answers(replica: dict[str, Any]) -> Text:
@@ -121,7 +131,7 @@ def _answers(replica: dict[str, Any]) -> Text:
     if alive is None:
         return Text("not asked", "dim")
     share = f" {replica['success']:.0%}" if replica.get("success") is not None else ""
-    return Text(f"yes{share}", "green") if alive else Text(f"no{share}", "bold red")
+    return Text(f"heard{share}", "green") if alive else Text(f"silent{share}", "bold red")
 
 
 def _role(of: dict[str, Any]) -> str:
@@ -139,13 +149,16 @@ def _links_of(node: dict[str, Any]) -> RenderableType:
     title = f"Seen by {_plain(node['node'])}"
     if not node["ok"]:
         return Text(f"{title}: it did not answer", "red")
+    if not node["links"]:
+        return Text(f"{title}: no probe yet", "dim")
     table = _table(title, "from", "to", "lost", "arrived", "p50 ms", "p99 ms")
     for link in node["links"]:
         tail, to = link["tail"], link["head"]
+        tried = link["arrived"] + link["failed"]
         table.add_row(
             _two(_role(tail), tail["node"]),
             _two(_role(to), to["node"]),
-            f"{link['failed']:,} of {link['arrived'] + link['failed']:,}",
+            f"{link['failed']:,} of {tried:,}" if tried else "-",
             _share(link),
             _maybe(link["p50_ms"], ".2f"),
             _maybe(link["p99_ms"], ".2f"),
@@ -155,7 +168,8 @@ def _links_of(node: dict[str, Any]) -> RenderableType:
 
 def _share(link: dict[str, Any]) -> Text:
     """What share arrived, and which alarms there are about it."""
-    share = Text(f"{link['share']:.2%}", "" if link["ok"] else "bold red")
+    tried = link["arrived"] + link["failed"]
+    share = Text(f"{link['share']:.2%}" if tried else "-", "" if link["ok"] else "bold red")
     for alarm in link["alarms"]:
         share.append(f"\nalarm: {alarm}", "bold red")
     return share
@@ -182,6 +196,6 @@ def _plain(value: object) -> str:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
     for column in columns:
-        # Half a name is none.
-        table.add_column(column, overflow="fold")
+        # Half a name is none; and an id is to be copied, which one of two lines is not.
+        table.add_column(column, overflow="fold", no_wrap=column == "id")
     return table

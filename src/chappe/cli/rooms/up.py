@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from chappe.cli.launching import ClusterSecretFile, Config, Data, Dev, Host
 from chappe.cli.serve import log_to_stderr, tell_ready, warn_loudly
 from chappe.errors import ConfigError
 from chappe.node.layout import Layout
@@ -18,9 +18,7 @@ _DEFAULTS = {"rooms.port": 0, "cluster.port": 0}
 
 
 def up(
-    dev: Annotated[
-        bool, typer.Option("--dev", help="Loopback only; a hello needs no token.")
-    ] = False,
+    dev: Dev = False,
     simple: Annotated[
         bool, typer.Option("--simple", help="1 proxy, 3 brokers, 1 router, 1 gateway [so anyway].")
     ] = False,
@@ -36,15 +34,15 @@ def up(
     router_partitions: Annotated[
         int | None, typer.Option(help="Partitions of independent routers [0: they are not].")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with any option.")] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen [127.0.0.1].")] = None,
+    config: Config = None,
+    host: Host = None,
     port: Annotated[int | None, typer.Option(help="The first gateway's [7400].")] = None,
     http_port: Annotated[int | None, typer.Option(help="The first gateway's [7401].")] = None,
     tcp_port: Annotated[int | None, typer.Option(help="The first gateway's [7402].")] = None,
     rooms_port: Annotated[
         int | None, typer.Option(help="The first UDP port; each process has its own [any].")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder [.chappe].")] = None,
+    data: Data = None,
     registry: Annotated[
         str | None, typer.Option(help="memory (kept by a process here), redis://, zookeeper://.")
     ] = None,
@@ -52,9 +50,7 @@ def up(
         str | None, typer.Option(help="sqlite: (kept by a process here), memory or redis://.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="What names of processes begin with.")] = None,
-    cluster_secret_file: Annotated[
-        Path | None, typer.Option(help="The secret that nodes prove themselves with.")
-    ] = None,
+    cluster_secret_file: ClusterSecretFile = None,
 ) -> None:
     """Run a layout of rooms until told to stop; what dies is replaced, SIGTERM drains all."""
     layout = _layout(

@@ -8,24 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from chappe.edge.http.access import Administration
-from chappe.edge.http.bodies import Done, Identified, read_body
+from chappe.edge.http.bodies import Identified, read_body
 from chappe.edge.http.description import operation
 from chappe.edge.http.exchange import done, read
 from chappe.edge.http.neighbours import came_from_a_node, maybe_ask
 from chappe.edge.http.query import As, Limit
 from chappe.edge.http.relay import Elsewhere
-from chappe.errors import BadRequest, Forbidden, Unreachable
+from chappe.errors import Forbidden, Unreachable
 from chappe.hub.hub import Hub
 from chappe.rooms.linkstats import End, LinkRow
-from chappe.rooms.roll import Weights
 from chappe.rooms.status import RoomsStatus
+from chappe.rooms.weighing import NamedWeights, Unknown
 
 _FAILS = (400, 401, 403, 404, 503)
 # A weight of each of some thousand roles.
@@ -56,8 +56,11 @@ class RoomsReport(Protocol):
         """The links that its probes went over."""
         ...
 
-    async def weigh(self, weights: Weights) -> None:
-        """Set what each proxy and broker is given; raises Overload if nobody can note it now."""
+    async def weigh(self, named: NamedWeights, *, ignore: bool = False) -> Unknown:
+        """Set what each proxy and broker is given; who is not there is ignored, and given.
+
+        Raises BadRequest for those unless they are to be, and Overload if nobody can note it now.
+        """
         ...
 
 
@@ -123,10 +126,27 @@ class RoomsStatusBody(RoomsStatus, kw_only=True):
 
 
 class WeightsBody(Identified, kw_only=True):
-    """How much each proxy and broker is given, by its id; who is not named is measured."""
+    """How much each proxy and broker is given, by its id, or by its node's name where that has one
+    only; who is not named is measured."""
 
-    proxies: dict[int, Weight] = {}
-    brokers: dict[int, Weight] = {}
+    proxies: dict[str, Weight] = {}
+    brokers: dict[str, Weight] = {}
+    # What becomes of those that are not there: one of them refuses all, or nothing is set for it.
+    unknown: Literal["refuse", "ignore"] = "refuse"
+
+
+class Ignored(msgspec.Struct, kw_only=True):
+    """Ids and names that nobody has."""
+
+    proxies: list[int | str]
+    brokers: list[int | str]
+
+
+class WeighedBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Weights were set; if asked for, but for these."""
+
+    ok: bool
+    ignored: Ignored | UnsetType = UNSET
 
 
 _weights_decoder = msgspec.json.Decoder(WeightsBody)
@@ -156,7 +176,7 @@ class RoomsAdministrationRoutes:
         for path, method, route, summary, answer, body in (
             ("/links", "GET", self.links, "How the links of rooms do", RoomLinksBody, None),
             ("/status", "GET", self.status, "How the roles of rooms do", RoomsStatusBody, None),
-            ("/weights", "PUT", self.weigh, "How much each is given", Done, WeightsBody),
+            ("/weights", "PUT", self.weigh, "How much each is given", WeighedBody, WeightsBody),
         ):
             described = operation(summary, answer, body=body, fails=_FAILS)
             router.add_api_route(path, route, methods=[method], **described)
@@ -191,11 +211,12 @@ class RoomsAdministrationRoutes:
         grant, report = self._administration.grant(request, body.as_, body.app), self._found()
         if grant.app not in report.weighers:
             raise Forbidden(f"app: rooms.weighers does not name {grant.app}")
-        for field in ("proxies", "brokers"):
-            if any(id_ < 0 for id_ in getattr(body, field)):
-                raise BadRequest(f"{field}: ids are 0 or above")
-        await report.weigh(Weights(proxies=body.proxies, brokers=body.brokers))
-        return done(Done(ok=True))
+        named, ignore = NamedWeights(proxies=body.proxies, brokers=body.brokers), body.unknown
+        unknown = await report.weigh(named, ignore=ignore == "ignore")
+        answer = WeighedBody(ok=True)
+        if ignore == "ignore":
+            answer.ignored = Ignored(proxies=unknown.proxies, brokers=unknown.brokers)
+        return done(answer)
 
     def _found(self) -> RoomsReport:
         report = self._report()
@@ -209,9 +230,10 @@ def _worst(report: RoomsReport, limit: int) -> list[RoomLinkView]:
     return [_view(row, report.sla) for row in rows[:limit]]
 
 
-def _badness(row: LinkRow) -> tuple[bool, float, float]:
-    """Alarms first, then what loses most, then what takes longest."""
-    return not row.alarms, row.share, -(inf if row.p99_us is None else row.p99_us)
+def _badness(row: LinkRow) -> tuple[bool, bool, float, float]:
+    """Alarms first, then what loses most, then what takes longest; last what was never tried."""
+    untried = not row.arrived + row.failed
+    return not row.alarms, untried, row.share, -(inf if row.p99_us is None else row.p99_us)
 
 
 def _view(row: LinkRow, sla: float) -> RoomLinkView:
