@@ -60,6 +60,18 @@ from chappe.wire.ops import (
 )
 from chappe.wire.payload import take_payload
 from chappe.wire.websocket import BINARY, Assembler, check_close, deflate, deflate_answer, inflate
+from fuzzing.push import (
+    COMET_PARTS,
+    DEVICE_PARTS,
+    PUSH_COMMANDS,
+    PUSH_RESPONSES,
+    PUSH_STREAMS,
+    agree_with_comet,
+    agree_with_device,
+    read_push_command,
+    read_push_response,
+    split_push,
+)
 from fuzzing.rooms import DATAGRAMS, ROOM_ARRAYS, read_datagram, read_room_ops
 
 LIMITS = Limits(message_bytes_max=16_384, fragments_max=64, inflated_bytes_max=32_768)
@@ -125,6 +137,11 @@ def targets() -> list[Target]:
         Target("link-handshake", _link_handshake, _link_talk(), (Refused,)),
         Target("room-ops", read_room_ops, ROOM_ARRAYS, protocol),
         Target("datagram", read_datagram, DATAGRAMS, ()),
+        Target("push-commands", read_push_command, PUSH_COMMANDS, protocol),
+        Target("push-responses", read_push_response, PUSH_RESPONSES, protocol),
+        Target("push-splitter", split_push, PUSH_STREAMS, protocol),
+        Target("push-comet-key", agree_with_comet, COMET_PARTS, protocol),
+        Target("push-device-key", agree_with_device, DEVICE_PARTS, protocol),
         Target("batch", _batch, _BATCHES, ()),
         Target("raw-batches", _raw_batches, _BATCHES, (BadRequest, Forbidden)),
         Target("address", _address, _ADDRESSES, (BadRequest,)),

@@ -44,6 +44,7 @@ from chappe.wire.ops import (
     Request,
     Respond,
     Send,
+    Shown,
     Subscribe,
     Unprovide,
     Unregister,
@@ -133,6 +134,7 @@ GOLDEN = [
     (Presence(id=6, to="user:b"), b"\x01\x93\x08\x06\xa6user:b"),
     (Join(id=7, to="room:1"), b"\x01\x93\x09\x07\xa6room:1"),
     (Leave(id=8, to="room:1"), b"\x01\x93\x0a\x08\xa6room:1"),
+    (Shown(id=8, notes=["p1"]), b"\x01\x93\x1d\x08\x91\xa2p1"),
     (Members(id=8, to="room:1", n=9), b"\x01\x94\x1c\x08\xa6room:1\x09"),
     (
         Fetch(id=9, to="queue:q", n=2, wait_ms=300, group="g", tags=["t"]),
@@ -272,6 +274,7 @@ def test_the_codes_are_fixed():
         "Letters": 26,
         "Promote": 27,
         "Members": 28,
+        "Shown": 29,
         "Reply": 32,
         "Delivery": 33,
         "Error": 34,

@@ -57,7 +57,7 @@ NO_QUEUE: dict[str, Any] = {
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "headers": st.dictionaries(texts, texts, max_size=3),
     **dict.fromkeys(("tags", "consumers"), st.lists(texts, max_size=3)),
-    "members": st.lists(texts, max_size=3),
+    **dict.fromkeys(("members", "notes"), st.lists(texts, max_size=3)),
     "messages": st.lists(texts | int64, max_size=3),
     "message": texts | int64,
     "ok": st.booleans(),

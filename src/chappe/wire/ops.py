@@ -124,6 +124,12 @@ class Members(AddressedOp, tag="members"):
     n: Int64 = 0
 
 
+class Shown(ClientOp, tag="shown"):
+    """Say which notes of push one has seen: they do not come again, here or on one's devices."""
+
+    notes: list[str] = []
+
+
 class Fetch(AddressedOp, tag="fetch"):
     """Ask a queue for messages."""
 
@@ -412,6 +418,7 @@ CODES: dict[type[Op], int] = {
     Letters: 26,
     Promote: 27,
     Members: 28,
+    Shown: 29,
     Reply: 32,
     Delivery: DELIVERY,
     Error: 34,
