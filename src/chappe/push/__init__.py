@@ -1,0 +1,1 @@
+"""Push to devices: comet, web, admin (P1 to P15)."""

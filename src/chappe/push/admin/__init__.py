@@ -1,0 +1,1 @@
+"""Admin: apps, sending, jobs; what app servers and administrators ask (P1)."""

@@ -1,0 +1,1 @@
+"""Web: tokens and comets for devices, what devices tell (P1)."""
