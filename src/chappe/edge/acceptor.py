@@ -11,7 +11,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -29,6 +29,15 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR})
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+@runtime_checkable
+class Taker(Protocol):
+    """A factory that can do without transports: it takes connections as they were accepted."""
+
+    def take(self, accepted: socket.socket) -> None:
+        """Take a connection over; raises OSError, and then it is not taken."""
+        ...
 
 
 class Listener(Protocol):
@@ -84,6 +93,9 @@ class Acceptor:
     ) -> None:
         self._loop = loop
         self._factory = factory
+        # Who encrypts has more to do than bytes.
+        maybe: object = factory
+        self._taker = maybe if tls is None and isinstance(maybe, Taker) else None
         self._tls = tls
         self._tls_timeout_s = tls_timeout_s
         self._counters = counters
@@ -124,6 +136,9 @@ class Acceptor:
                 log.info("accept.resumed", port=self.port)
             connection.setblocking(False)
             self._counters.accepted += 1
+            if self._taker is not None:
+                self._take(self._taker, connection)
+                continue
             task = self._loop.create_task(self._open(connection))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
@@ -140,6 +155,13 @@ class Acceptor:
         self._timer = None
         self._loop.add_reader(self._socket, self._accept)
         self._accept()
+
+    def _take(self, taker: Taker, connection: socket.socket) -> None:
+        try:
+            taker.take(connection)
+        except OSError:
+            self._counters.failed += 1
+            connection.close()
 
     async def _open(self, connection: socket.socket) -> object:
         try:

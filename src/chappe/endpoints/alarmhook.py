@@ -18,7 +18,7 @@ from chappe.errors import ConfigError
 from chappe.events.recorder import Recorder
 from chappe.rooms.alarm import Notice
 from chappe.rooms.options import ProbeOptions
-from chappe.rooms.prober import PSEUDO_APP
+from chappe.wire.rooms import PSEUDO_APP
 
 # All links of a large layout, failing at once.
 _WAITING_MAX = 10_000

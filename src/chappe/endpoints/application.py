@@ -240,16 +240,25 @@ class Application:
 
     def _tell_sender(self, name: str, message: Message) -> None:
         """Tell a sender what became of its message, wherever it is; nothing if it is not there."""
+        self.give(name, message)
+        self._hub.ensure_tick()
+
+    def give(self, name: str, message: Message) -> bool:
+        """Give a message of the node's own to a user or avatar, wherever it is; whether anybody was
+        found that may have room for it."""
         app = self._hub.apps.get(name)
         if app is None:
-            return
+            return False
+        found = False
         with suppress(RequestError):
             user = self.users.user_of(app, message.to)
             if user in app.endpoints:
                 self.users.deliver_here(app, message)
+                found = True
             if user in app.routes:
                 self.cluster.send(app, user, message, SilentAnswer(self._hub, name))
-        self._hub.ensure_tick()
+                found = True
+        return found
 
     def _take_over(self, app: str, to: str) -> None:
         """Go on with a queue whose node is gone; raises Overload when this one goes, too."""

@@ -80,8 +80,8 @@ class Hub:
         self.node = ""
         self.tag = ""
         # Told when an address gets its first session here, and when it loses its last.
-        self.on_online: Callable[[App, str], None] = _nothing
-        self.on_offline: Callable[[App, str], None] = _nothing
+        self.on_online: list[Callable[[App, str], None]] = []
+        self.on_offline: list[Callable[[App, str], None]] = []
         # Told of each session that was admitted and has left.
         self.on_left: list[Callable[[Session], None]] = []
         # Called at the end of a tick, after sessions were written to.
@@ -162,7 +162,8 @@ class Hub:
             first = session.address not in app.endpoints
             app.endpoints.bind(session.address, session)
             if first:
-                self.on_online(app, session.address)
+                for online in self.on_online:
+                    online(app, session.address)
         session.opened = self.recorder.came
         self.recorder.session_opened(app.name, session.address, session.id, session.edge)
         return grant
@@ -281,7 +282,8 @@ class Hub:
         app = session.app
         app.connections -= connected
         if app.endpoints.unbind(session.address, session) and session.address not in app.endpoints:
-            self.on_offline(app, session.address)
+            for offline in self.on_offline:
+                offline(app, session.address)
         if session.allowances is not None:
             session.allowances.give_back()
         if session.grant.token_id is not None:
@@ -361,7 +363,3 @@ class Hub:
             self.close(session, CloseCode.HEARTBEAT_LOST, "not heard of in time")
         elif session.beats_missed > 1:
             session.sink.ping()
-
-
-def _nothing(app: App, address: str) -> None:
-    """Nobody else has to know."""

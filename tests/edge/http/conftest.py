@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from chappe.edge.origin import Origins
 from chappe.events.counting import CountingRecorder
 from chappe.hub.hub import Hub
 from chappe.hub.options import HubOptions
+from chappe.push.admin.desk import PushDesk
 from chappe.wire.limits import Limits
 from tests.hubs import make_hub
 
@@ -106,9 +107,14 @@ def serve(tmp_path: Path) -> Serve:
         queues: QueuesOf = no_queues,
         rooms: RoomsReport | None = None,
         peers: Iterable[str] = (),
+        failures: Sequence[str] = (),
+        push: PushDesk | None = None,
+        tenants: Iterable[str] = (),
     ) -> AsyncIterator[Service]:
         clock, recorder, counters = SystemClock(), CountingRecorder(), AcceptCounters()
-        tokens = TokenAuthenticator([Key(id="k", file=str(tmp_path / "key"))], clock)
+        file = str(tmp_path / "key")
+        keys = [Key(id="k", file=file), *(Key(id=app, file=file, app=app) for app in tenants)]
+        tokens = TokenAuthenticator(keys, clock)
         authenticator = DevAuthenticator(tokens) if dev else tokens
         loop = asyncio.get_running_loop()
         hub = make_hub(
@@ -133,6 +139,8 @@ def serve(tmp_path: Path) -> Serve:
             elsewhere=elsewhere,
             queues=queues,
             rooms=lambda: rooms,
+            failures=lambda: failures,
+            push=lambda: push,
             links=lambda: [make_link(peer) for peer in peers],
         )
         await edge.start()
@@ -169,9 +177,9 @@ async def _as_coroutine(main: Callable[[], Awaitable[Any]]) -> Any:
 def bearer() -> Callable[..., dict[str, str]]:
     """Make the header that carries a token with these claims."""
 
-    def make(sub: str, **claims: Any) -> dict[str, str]:
+    def make(sub: str, *, kid: str = "k", **claims: Any) -> dict[str, str]:
         claims = {"app": "default", "aud": "chappe", "exp": time.time() + 600} | claims
-        token = jwt.encode({"sub": sub, **claims}, SECRET, "HS256", headers={"kid": "k"})
+        token = jwt.encode({"sub": sub, **claims}, SECRET, "HS256", headers={"kid": kid})
         return {"authorization": f"Bearer {token}"}
 
     return make

@@ -34,6 +34,25 @@ def test_a_draining_node_lives_but_is_not_ready(serve, run):
     run(main)
 
 
+def test_a_node_that_has_failed_in_part_is_neither_ready_nor_well_and_says_in_which(serve, run):
+    async def main():
+        failures = []
+        async with serve(failures=failures) as service:
+            assert (await service.get("/readyz")).status_code == 200
+            failures += [f"part {n}" for n in range(10)]
+            refused = await service.get("/readyz")
+            assert refused.status_code == 503
+            reason = refused.json()["reason"]
+            assert "part 0, part 1" in reason
+            assert reason.endswith("part 7 and 2 more")
+            assert (await service.client.head("/readyz")).status_code == 503
+            assert (await service.client.head("/healthz")).status_code == 503
+            unwell = await service.get("/healthz")
+            assert (unwell.status_code, unwell.json()["reason"]) == (503, reason)
+
+    run(main)
+
+
 def test_metrics_count_what_happened(serve, run):
     async def main():
         async with serve() as service:

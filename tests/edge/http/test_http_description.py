@@ -19,6 +19,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from chappe.clock import SystemClock
+from chappe.push.app import Limits as AppLimits
+from tests.edge.http.signing import SigningAuth
+from tests.push.desks import make_bench
+
 EXAMPLES_MAX = 100 if os.environ.get("CHAPPE_PROOF") == "full" else 6
 PATHS = {
     "/healthz",
@@ -49,6 +54,30 @@ PATHS = {
     "/v1/queues/{name}/import",
     "/v1/brokers/{broker}/promote",
     "/v1/avatars/{name}",
+    "/v1/push/apps",
+    "/v1/push/apps/{key}",
+    "/v1/push/apps/{key}/secret",
+    "/v1/push/clicks",
+    "/v1/push/clients",
+    "/v1/push/devices",
+    "/v1/push/fetch",
+    "/v1/push/jobs",
+    "/v1/push/jobs/{job}",
+    "/v1/push/jobs/{job}/cancel",
+    "/v1/push/notes/{note}/cancel",
+    "/v1/push/notes/{note}/replace",
+    "/v1/push/send",
+    "/v1/push/subscriptions",
+    "/v1/push/tokens",
+    "/v1/push/tokens/revoke",
+    "/v1/push/topics",
+    "/v1/push/topics/subscribe",
+    "/v1/push/topics/unsubscribe",
+    "/v1/push/topics/{topic}/clients",
+    "/v1/push/users",
+    "/v1/push/users/bind",
+    "/v1/push/users/unbind",
+    "/v1/push/vapid",
     "/v1/rooms/{name}/members",
     "/v1/rooms/links",
     "/v1/rooms/status",
@@ -85,22 +114,32 @@ def port(serve, run):
 
     async def main():
         stop = asyncio.Event()
-        async with serve() as service:
-            ready.put((service.port, asyncio.get_running_loop(), stop))
+        bench = await make_bench(clock=SystemClock())
+        app, secret = await bench.desk.apps.create("shop", open=True, limits=AppLimits())
+        await bench.client(app, "phone")
+        async with serve(push=bench.desk) as service:
+            signs = SigningAuth(app.key, secret, SystemClock())
+            ready.put((service.port, signs, asyncio.get_running_loop(), stop))
             await stop.wait()
+        await bench.states.close()
 
     thread = threading.Thread(target=run, args=(main,), daemon=True)
     thread.start()
-    number, loop, stop = ready.get(timeout=30)
-    yield number
+    number, signs, loop, stop = ready.get(timeout=30)
+    yield number, signs
     loop.call_soon_threadsafe(stop.set)
     thread.join(timeout=30)
     assert not thread.is_alive(), "the edge did not end"
 
 
+def _is_signed(operation):
+    return any("signature" in way for way in operation.definition.raw.get("security", ()))
+
+
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_requests_made_from_the_description_are_answered_as_it_says(port, mode):
-    base = f"http://127.0.0.1:{port}"
+    number, signs = port
+    base = f"http://127.0.0.1:{number}"
     schema = schemathesis.openapi.from_url(f"{base}/openapi.json")
     assert set(schema.raw_schema["paths"]) == PATHS
     # A stream has no end to wait for; its own tests cover it.
@@ -119,13 +158,15 @@ def test_requests_made_from_the_description_are_answered_as_it_says(port, mode):
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def conforms(case):
-            case.call_and_validate(base_url=base, checks=CHECKS)
+            auth = signs if _is_signed(case.operation) else None
+            case.call_and_validate(base_url=base, checks=CHECKS, auth=auth)
 
         conforms()
 
 
 def test_every_verdict_is_described(port):  # H5
-    schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json").raw_schema
+    number, _ = port
+    schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{number}/openapi.json").raw_schema
     for path in ("/v1/send", "/v1/poll", "/v1/poll/{session}/ops"):
         described = set(schema["paths"][path]["post"]["responses"])
         assert described == {"200", "400", "401", "403", "404", "413", "503"}

@@ -18,19 +18,38 @@ _FAILURES = {
     403: "The identity, or the page, may not do this",
     404: "Nobody is there to take it",
     413: "The body is larger than any message",
+    429: "More is asked than may be; try again after as long as is said",
     503: "A bound was reached; try again after a moment",
 }
 # Every type that a route speaks of.
 _types: dict[Any, None] = {}
-_SECURITY = {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
+_SECURITY = {
+    "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+    "signature": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Chappe-Signature",
+        "description": "Hex HMAC-SHA256, with the app's secret, of method, path with query, time, "
+        "nonce and the hex SHA-256 of the body, with newlines between them; sent with "
+        "X-Chappe-App, X-Chappe-Time (milliseconds since 1970) and X-Chappe-Nonce. An "
+        "administrator sends X-Chappe-App and a token instead.",
+    },
+}
 
 
 def operation(
-    summary: str, *answers: Any, body: Any = None, fails: tuple[int, ...] = (400, 401, 403, 503)
+    summary: str,
+    *answers: Any,
+    body: Any = None,
+    fails: tuple[int, ...] = (400, 401, 403, 503),
+    signed: bool = False,
 ) -> dict[str, Any]:
-    """What a route says about itself: the types of its answer, its body, and how it can fail."""
+    """What a route says about itself: the types of its answer, its body, and how it can fail.
+
+    `signed`: app servers ask, and sign.
+    """
     described = {status: _response(_FAILURES[status], [Failure]) for status in fails}
-    extra: dict[str, Any] = {"security": [{}, {"token": []}]}
+    extra: dict[str, Any] = {"security": [{"signature": []} if signed else {}, {"token": []}]}
     if body is not None:
         described[413] = _response(_FAILURES[413], [Failure])
         extra["requestBody"] = {"required": True, "content": _json([body])}

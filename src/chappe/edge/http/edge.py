@@ -11,18 +11,20 @@ from prometheus_client.core import Metric
 from chappe.edge.acceptor import AcceptCounters
 from chappe.edge.http.access import Administration
 from chappe.edge.http.administration import AdministrationRoutes, Revocations
+from chappe.edge.http.api import finish_api, make_api
 from chappe.edge.http.bodies import Status
-from chappe.edge.http.description import describe
 from chappe.edge.http.directory import DirectoryRoutes
 from chappe.edge.http.errand import Errands
-from chappe.edge.http.failure import answer_failures
 from chappe.edge.http.gate import Gate
-from chappe.edge.http.health import Gather, HealthRoutes
+from chappe.edge.http.health import HealthRoutes
 from chappe.edge.http.messages import MessageRoutes
 from chappe.edge.http.metrics import HubCollector, sessions_by_edge
 from chappe.edge.http.nodes import LinkView, NodeRoutes, NodeView
 from chappe.edge.http.options import HttpOptions
 from chappe.edge.http.polling import PollingRoutes
+from chappe.edge.http.probes import Failures, Gather, Probes
+from chappe.edge.http.push_access import Desk, PushAccess, no_push
+from chappe.edge.http.push_routes import include_push
 from chappe.edge.http.question import Questions
 from chappe.edge.http.queue_administration import (
     QueueAdministrationRoutes,
@@ -65,9 +67,13 @@ class HttpEdge(Serving):
         gather: Gather | None = None,
         queues: QueuesOf = no_queues,
         rooms: Reporting = no_rooms,
+        failures: Failures = tuple,
+        push: Desk = no_push,
     ) -> None:
         self._hub = hub
+        self._push = push
         self._rooms = rooms
+        self._failures = failures
         self._queues = queues
         self._recorder = recorder
         self._addresses = addresses
@@ -127,18 +133,10 @@ class HttpEdge(Serving):
         elsewhere: Elsewhere | None,
         gather: Gather | None,
     ) -> FastAPI:
-        # The documentation pages load scripts from elsewhere: off.
-        app = FastAPI(
-            title="Chappe",
-            version=self._version,
-            docs_url=None,
-            redoc_url=None,
-            redirect_slashes=False,
-            # Traces would carry the session ids in addresses.
-            telemetry={"tracing": False, "metrics": False, "logs": False},
-        )
+        app = make_api()
         hub, options = self._hub, self._options
-        app.include_router(HealthRoutes(self._ready, self.collector, gather).router())
+        probes = Probes(self._ready, self._failures, self.collector, gather)
+        app.include_router(HealthRoutes(probes).router())
         questions = Questions(hub, options)
         errands = Errands(hub, questions)
         relays = Relays(hub, options, elsewhere)
@@ -151,6 +149,7 @@ class HttpEdge(Serving):
                 hub, administration, self._rooms, self._peers, elsewhere
             ).router()
         )
+        include_push(app, PushAccess(administration, self._push))
         app.include_router(QueueTransferRoutes(hub, errands).router())
         app.include_router(
             QueueAdministrationRoutes(errands, administration, self._queues).router()
@@ -160,8 +159,7 @@ class HttpEdge(Serving):
             AdministrationRoutes(hub, administration, revocations, self.status).router()
         )
         app.include_router(NodeRoutes(hub, administration, self._view, elsewhere).router())
-        answer_failures(app, self._recorder)
-        describe(app)
+        finish_api(app, self._recorder)
         return app
 
     def _view(self) -> NodeView:

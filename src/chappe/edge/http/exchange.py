@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from chappe.edge.http.bodies import Answer
 from chappe.edge.http.failure import JSON, STATUS, TooLarge, headers_of

@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+import structlog
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from chappe.edge.http.bodies import Failure
-from chappe.errors import BadRequest, ErrorCode, FatalRequestError, RequestError
+from chappe.errors import (
+    BadRequest,
+    ErrorCode,
+    FatalRequestError,
+    RequestError,
+    StorageError,
+    Throttled,
+)
 from chappe.events.recorder import Recorder
+from chappe.push.unproven import Unproven
+
+log = structlog.get_logger()
 
 JSON = "application/json"
 # What a client that was refused for want of room should wait.
@@ -53,7 +64,7 @@ def headers_of(status: int) -> dict[str, str]:
     return {"www-authenticate": "Bearer"} if status == 401 else {}
 
 
-def answer_failures(app: FastAPI, recorder: Recorder) -> None:
+def answer_failures(app: Starlette, recorder: Recorder) -> None:
     """Make an app answer whatever goes wrong in one form; what the hub did not see is recorded.
 
     The handlers are coroutines because others would each be run in a thread.
@@ -63,8 +74,14 @@ def answer_failures(app: FastAPI, recorder: Recorder) -> None:
         recorder.refused("", error.code)
         return _request_error(request, error)
 
+    async def not_stored(request: Request, error: Any) -> Response:
+        recorder.refused("", ErrorCode.OVERLOAD)
+        log.warning("a store could not do what was asked", path=request.url.path, error=str(error))
+        reason = "store: it cannot do this now"
+        return failed(503, ErrorCode.OVERLOAD, reason, "unknown")
+
     app.add_exception_handler(RequestError, refused)
-    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(StorageError, not_stored)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _bug)
@@ -72,18 +89,16 @@ def answer_failures(app: FastAPI, recorder: Recorder) -> None:
 
 def _request_error(request: Request, error: Any) -> Response:
     status = STATUS[error.code]
-    if isinstance(error, Unauthorized):
+    if isinstance(error, Throttled):
+        response = failed(429, error.code, error.reason)
+        response.headers["retry-after"] = str(error.retry_after_s)
+        return response
+    if isinstance(error, Unauthorized | Unproven):
         status = 401
     elif isinstance(error, TooLarge):
         status = 413
     outcome = "unknown" if getattr(error, "outcome_unknown", False) else None
     return failed(status, error.code, error.reason, outcome)
-
-
-async def _validation_error(request: Request, error: Any) -> Response:
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"][1:])
-    return failed(400, ErrorCode.PROTOCOL, f"{field}: {first['msg']}")
 
 
 async def _http_error(request: Request, error: Any) -> Response:

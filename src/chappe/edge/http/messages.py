@@ -103,4 +103,8 @@ class MessageRoutes:
     ) -> Response:
         hello = hello_of(request, as_, app)
         op = Members(to=f"room:{name}", n=who)
-        return answered(await self._errands.run(hello, peer_of(request), op))
+        answer = await self._errands.run(hello, peer_of(request), op)
+        if answer.reason is not None and answer.reason.startswith("n: "):
+            # It is called so by those who say it as an op.
+            answer.reason = "who" + answer.reason.removeprefix("n")
+        return answered(answer)

@@ -1,23 +1,32 @@
-"""The HTTP edge of a node that has no clients: for those who watch it, and nobody else."""
+"""The HTTP edge of a node that has no API: for those who watch it, and nobody else.
+
+It does without FastAPI, which a process of many small connections would rather not carry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import version
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-from fastapi import FastAPI
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from chappe.clock import Clock
 from chappe.edge.acceptor import AcceptCounters
 from chappe.edge.http.failure import answer_failures
 from chappe.edge.http.gate import Gate
-from chappe.edge.http.health import Gather, HealthRoutes
 from chappe.edge.http.options import HttpOptions
+from chappe.edge.http.probes import Failures, Gather, Probes
 from chappe.edge.http.serving import Serving
 from chappe.edge.origin import Origins
 from chappe.events.recorder import Recorder
+
+# No page has any business here.
+NOWHERE = Origins(())
 
 
 class WatchEdge(Serving):
@@ -32,26 +41,27 @@ class WatchEdge(Serving):
         recorder: Recorder,
         accept_counters: AcceptCounters,
         metrics: Callable[[], Iterable[Metric]],
+        failures: Failures,
         gather: Gather | None = None,
+        origins: Origins = NOWHERE,
     ) -> None:
         self._accepts = accept_counters
         self._metrics = metrics
         self.draining = False
         self.collector = _Collector(self._collect)
-        app = FastAPI(
-            title="Chappe",
-            version=version("chappe"),
-            docs_url=None,
-            redoc_url=None,
-            openapi_url=None,
-            redirect_slashes=False,
-            telemetry={"tracing": False, "metrics": False, "logs": False},
-        )
-        app.include_router(HealthRoutes(self._ready, self.collector, gather).router())
-        answer_failures(app, recorder)
-        origins = Origins(())
+        probes = Probes(self._ready, failures, self.collector, gather)
+        app = self._make_app(probes, recorder)
         gate = Gate(app, origins, dev=dev, header_bytes_max=options.header_bytes_max)
         super().__init__(gate, options, clock)
+
+    def _make_app(self, probes: Probes, recorder: Recorder) -> ASGIApp:
+        routes = {"/healthz": probes.alive, "/readyz": probes.ready, "/metrics": probes.metrics}
+        app = Starlette(
+            routes=[Route(path, _route(answer), methods=["GET"]) for path, answer in routes.items()]
+        )
+        app.router.redirect_slashes = False
+        answer_failures(app, recorder)
+        return app
 
     def _ready(self) -> bool:
         return self._started and not self.draining
@@ -83,3 +93,10 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return self._collect()
+
+
+def _route(answer: Callable[[], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    async def route(request: Request) -> Response:
+        return await answer()
+
+    return route
