@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from chappe.events.recorder import Lent, Queued
 from chappe.message import Message
@@ -36,6 +36,16 @@ class CountingRecorder:
         return {"send": self.sends, "publish": self.published_deliveries}
 
     def tell(self, kind: str, app: str, **columns: object) -> None:
+        pass
+
+    def tell_each(
+        self,
+        kind: str,
+        app: str,
+        count: int,
+        each: Mapping[str, Sequence[object]],
+        **columns: object,
+    ) -> None:
         pass
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:

@@ -5,7 +5,7 @@ The hub tells a recorder once per batch, never once per delivery: a fan-out is o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from chappe.message import Message
@@ -45,6 +45,18 @@ class Recorder(Protocol):
         Columns are called as in the schema, which also says whether it is told of every message, or
         of those that are sampled: by their ids, as everywhere.
         """
+        ...
+
+    def tell_each(
+        self,
+        kind: str,
+        app: str,
+        count: int,
+        each: Mapping[str, Sequence[object]],
+        **columns: object,
+    ) -> None:
+        """Such a thing happened so many times at once: columns of `each` have a value for each of
+        them, the others are the same for all. Of kinds that are not sampled."""
         ...
 
     def session_opened(self, app: str, address: str, session: str, edge: str) -> None:

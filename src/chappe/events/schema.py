@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-VERSION = 2
+VERSION = 3
 
 Type = Literal["int", "long", "double", "string", "strings"]
 
@@ -78,6 +78,11 @@ COLUMNS = (
     Column("failed", "long", "how many of `n` probes did not come back"),
     Column("delay_p50", "long", "how long half of the probes took at most, in microseconds"),
     Column("delay_p99", "long", "how long all but one in a hundred did"),
+    # Since version 3.
+    Column("job", "string", "of push, the job that a note belongs to"),
+    Column("client", "string", "of push, the client; none: it is of `n` of them"),
+    Column("offline", "long", "of push, how many of `n` were connected to no comet"),
+    Column("expires", "long", "of push, until when a note is to be delivered"),
 )
 
 NAMES = tuple(column.name for column in COLUMNS)
@@ -90,8 +95,9 @@ NAMES = tuple(column.name for column in COLUMNS)
 # drop      it was lost at a node
 # queue     it came into a queue, or what became of it there, each kind with a meaning of its own
 # request   it was asked of a service, or answered
+# push      a note was sent to devices, or what became of it there
 # note      nothing follows from it: it is shown with what its node did before
-Part = Literal["send", "publish", "drop", "queue", "request", "note"]
+Part = Literal["send", "publish", "drop", "queue", "request", "push", "note"]
 
 # How `recorder.tell` tells of it.
 #
@@ -119,6 +125,7 @@ class Kind(NamedTuple):
 _MESSAGE = ("app", "message", "sender", "target")
 _QUEUED = ("app", "message", "target")
 _SESSION = ("app", "target", "session", "edge")
+_NOTE = ("app", "label", "job")
 
 KINDS: dict[str, Kind] = {
     "node_started": Kind("a node takes traffic from now on", ()),
@@ -267,5 +274,58 @@ KINDS: dict[str, Kind] = {
         "somebody was told that probes fail on a link of rooms, or no longer do",
         ("came_from", "role", "peer", "peer_role", "n", "reason"),
         needs=("peer", "reason"),
+    ),
+    "push_sent": Kind(
+        "a note is kept for `n` clients, or a topic's subscribers, and goes to comets",
+        (*_NOTE, "target", "came", "went_to", "n", "offline", "bytes", "expires"),
+        needs=("label", "job", "n"),
+        part="push",
+        told="exact",
+    ),
+    "push_handed": Kind(
+        "a comet wrote a note to connections of devices; with a client, to that one's",
+        (*_NOTE, "client", "came", "came_from", "n", "reason"),
+        needs=("label",),
+        part="push",
+    ),
+    "push_absent": Kind(
+        "clients that a comet was to hand a note to are not there: it waits for them",
+        (*_NOTE, "came_from", "n"),
+        needs=("label", "n"),
+        part="push",
+    ),
+    "push_acked": Kind(
+        "a device has a note, for the first time, and it waits no more",
+        (*_NOTE, "client", "came", "n", "reason"),
+        needs=("label",),
+        part="push",
+        told="exact",
+    ),
+    "push_clicked": Kind(
+        "a note was clicked on a device, for the first time",
+        (*_NOTE, "client"),
+        needs=("label", "client"),
+        part="push",
+        told="exact",
+    ),
+    "push_dropped": Kind(
+        "a client does not get a note any more; without one, `n`, or all who have not got it",
+        (*_NOTE, "client", "n", "reason"),
+        needs=("label", "reason"),
+        part="push",
+        told="exact",
+    ),
+    "push_bridged": Kind(
+        "a note for a client that is not connected was handed to a platform's push service, or "
+        "was not, and why",
+        (*_NOTE, "client", "n", "reason"),
+        needs=("label", "reason"),
+        part="push",
+    ),
+    "push_retracted": Kind(
+        "devices that have a note were told to take it back",
+        (*_NOTE, "client", "n", "reason"),
+        needs=("label",),
+        part="push",
     ),
 }
