@@ -120,6 +120,37 @@ def put_rooms(tables: Path, minutes: list[int], rooms: int = 12) -> None:
     )
 
 
+def put_jobs(tables: Path, minutes: list[int]) -> None:
+    """A note each minute, to more and more clients."""
+    put(
+        tables,
+        "jobs",
+        *(
+            {
+                "app": "main",
+                "job": f"j{n}",
+                "note": f"m{n}",
+                "target": "topic:<b>news</b>",
+                "window": window,
+                "born": window + 5_000_000,
+                "expires": window + 86_400_000_000,
+                "aimed": 1000 + n,
+                "sent": 900,
+                "arrived": 800,
+                "clicked": 80,
+                "offline": 100 + n,
+                "dropped": 30,
+                "withdrawn": 20,
+                "waiting": 170 + n,
+                # Three of four in a millisecond, the others in a second.
+                "p99": 1_010_000.0,
+                "buckets": [{"bucket": 349, "count": 600}, {"bucket": 698, "count": 200}],
+            }
+            for n, window in enumerate(minutes)
+        ),
+    )
+
+
 def put_day(tables: Path) -> None:
     """Every table, with a little of everything."""
     minutes = [BORN + n * MINUTE for n in range(90)]
@@ -147,6 +178,8 @@ def put_day(tables: Path) -> None:
                 ("send", "delivery", "whole"),
                 ("queue", "wait", "whole"),
                 ("request", "answer", "whole"),
+                ("push", "store", "whole"),
+                ("push", "arrival", "whole"),
             )
         ),
     )
@@ -196,6 +229,7 @@ def put_day(tables: Path) -> None:
         ),
     )
     put_rooms(tables, minutes)
+    put_jobs(tables, minutes)
     put(
         tables,
         "queues",

@@ -48,7 +48,10 @@ def test_the_demo_does_what_it_says(
     assert page.stat().st_size > 1_000_000
     tables = folder / "tables"
     families = set(read(tables, "delivery", ["family"])["family"].to_pylist())
-    assert families == {"send", "topic", "room", "queue", "request"}
+    assert families == {"send", "topic", "room", "queue", "request", "push"}
+    jobs = read(tables, "jobs", ["aimed", "arrived"]).to_pylist()
+    assert sum(row["arrived"] for row in jobs) > 0
+    assert all(row["arrived"] <= row["aimed"] for row in jobs)
     assert "room:plaza" in read(tables, "rooms", ["room"])["room"].to_pylist()
     roles = set(read(tables, "links", ["role"])["role"].to_pylist())
     assert {"publisher", "proxy", "broker"} <= roles

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from tests.cli.pipeline_tables import BORN, MINUTE, hop, path, put, put_day, snowflake
 from tests.cli.process import run_here
 
-PLOTTED = ("delivery", "latency", "links", "rooms", "queues", "sessions", "audit")
+PLOTTED = ("delivery", "latency", "links", "rooms", "queues", "push", "sessions", "audit")
 
 
 class Page(HTMLParser):
@@ -113,7 +113,7 @@ def test_the_figures_at_a_glance_are_those_of_the_tables(day: Page) -> None:
     text = re.sub(r"\s+", " ", day.text)
     # 90 minutes, 12 apps, 1000 messages each of which one in a hundred is recorded
     assert "108,000,000 messages" in text
-    assert "99.9 % arrived in time, queues apart" in text
+    assert "99.9 % arrived in time, queues and push apart" in text
     # A bucket's middle: 1.02 to the power of 349, in microseconds.
     assert "1 ms median to users and topics" in text
     assert "1 ms 99 of 100 within" in text
@@ -136,6 +136,20 @@ def test_rooms_are_shown_with_hot_spots_before_all_others(day: Page) -> None:
     first = [trace["y"][0] for trace in largest["data"]]
     assert first[0] == 100.0
     assert first[-1] == pytest.approx(5 * 1000 / 60)
+
+
+def test_jobs_of_push_are_shown_with_those_for_the_most_clients_first(day: Page) -> None:  # P9
+    text = re.sub(r"\s+", " ", day.text)
+    counts = "1,089 900 (82.6 %) 800 (73.5 %) 80 (10 %) 189 30 259"
+    sent = "2026-03-01 11:29:05"
+    assert f"99 of 100 within m89 j89 topic:<b>news</b> {sent} {counts} 1.01 s m88 j88" in text
+    assert "and 40 more" in text
+    by_name = {trace.get("name"): trace["y"] for figure in figures(day) for trace in figure["data"]}
+    # Each client is acknowledged, waits, was let go by the sender, or was dropped.
+    fates = ("acknowledged", "waits, or expired", "taken back", "dropped")
+    assert [by_name[name][1] * 60 for name in fates] == pytest.approx([800, 171, 20, 10])
+    assert by_name["clicked, of those"][0] == 10.0
+    assert by_name["handed over"][0] == 90.0
 
 
 def test_nothing_is_fetched_from_anywhere(day: Page) -> None:
@@ -215,7 +229,7 @@ def test_a_share_is_never_rounded_up(tmp_path: Path) -> None:
     row = {"app": "a", "family": "topic", "window": BORN, "scaled": 1e6}
     put(tables, "delivery", row | {"messages": 10**6, "delivered": 10**6, "in_time": 10**6 - 1})
     text = re.sub(r"\s+", " ", report(tables, tmp_path).text)
-    assert "99.999 % arrived in time, queues apart" in text
+    assert "99.999 % arrived in time, queues and push apart" in text
 
 
 def test_a_section_without_rows_says_why(tmp_path: Path) -> None:
@@ -229,6 +243,7 @@ def test_a_section_without_rows_says_why(tmp_path: Path) -> None:
         "a node that is alone has none",
         "Nobody said anything in a room",
         "No message went through a queue",
+        "Nothing was pushed to a device",
         "Nobody was connected",
         "every message that was recorded arrived once, and in time",
     ):
@@ -264,6 +279,9 @@ def test_a_page_grows_with_what_is_seen_and_not_with_what_there_was(tmp_path: Pa
     put(tables, "queues", *(queue | {"queue": f"queue:q{n}"} for n in range(1000)))
     room = {"app": "main", "window": BORN, "messages": 1, "scaled": 1.0, "hot": False}
     put(tables, "rooms", *(room | {"room": f"room:{n}"} for n in range(1000)))
+    counts = dict.fromkeys(("sent", "arrived", "clicked", "offline", "dropped", "withdrawn"), 0)
+    job = {"app": "main", "window": BORN, "born": BORN, "aimed": 1, "waiting": 1, **counts}
+    put(tables, "jobs", *(job | {"note": f"p{n}", "buckets": []} for n in range(2050)))
     link = {"window": BORN, "handed": 9, "arrived": 9, "delay_p99": 900.0}
     names = [f"node-{n}" for n in range(40)]
     put(tables, "links", *(link | {"node": a, "peer": b} for a in names for b in names if a != b))
@@ -273,6 +291,7 @@ def test_a_page_grows_with_what_is_seen_and_not_with_what_there_was(tmp_path: Pa
     assert sum(len(script) for script in page.scripts if script.startswith('{"data"')) < 1_000_000
     assert "and 900 more" in page.text
     assert "and 950 more" in page.text
+    assert "and 2,000 more" in page.text
     assert "and 3,800 more" in page.text
     assert all(len(figure["data"]) <= 8 for figure in figures(page))
 

@@ -10,6 +10,8 @@ import pytest
 from tests.cli.pipeline_tables import BORN, hop, path, put, snowflake
 from tests.cli.process import run_here
 
+NOTE, TOPIC = (f"{kind}0a00001{BORN // 1_000_000:08x}" for kind in "pm")
+PUSHED, SILENT = (f"j0a0000{n}{BORN // 1_000_000:08x}" for n in (1, 2))
 NEWS, JOB, LONE = snowflake(0, 1), snowflake(0, 2), snowflake(0, 3)
 SENT_ON, SAID = snowflake(0, 6), snowflake(0, 7)
 REQUEST, CARRIED = f"n1.{snowflake(0, 4)}", f"n1.{snowflake(0, 5)}"
@@ -112,8 +114,44 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
             hop("copied", "one", 10_040, came_from="three", n=0),
             target="room:7",
         ),
+        path(
+            None,
+            "push",
+            hop(
+                *("push_sent", "one", 900),
+                came=BORN,
+                n=3,
+                offline=1,
+                went_to=["two", "three"],
+                bytes=12,
+                job=PUSHED,
+                expires=BORN + 86_400_000_000,
+            ),
+            hop("push_handed", "two", 2000, came_from="one", client="c1", reason="live"),
+            hop("push_absent", "two", 2000, came_from="one", n=1),
+            hop("push_acked", "two", 30_000, client="c1", came=BORN + 29_000, reason="live"),
+            hop("push_handed", "two", 60_000_000, client="c2", reason="login"),
+            hop("push_clicked", "one", 90_000_000, client="c1"),
+            label=NOTE,
+            target="many:",
+            sender=None,
+        ),
+        path(
+            None,
+            "push",
+            hop("push_sent", "one", 900, n=70_000, went_to=["two"], job=SILENT),
+            hop("push_handed", "two", 2000, came_from="one", n=61_234, reason="live"),
+            hop("push_acked", "two", 30_000, n=1, reason="live"),
+            *(
+                hop("push_dropped", "one", 9 + n, client=f"c{n}", reason="removed")
+                for n in range(52)
+            ),
+            label=TOPIC,
+            target="topic:news",
+        ),
         path(None, "other", hop("dropped", "one", 1), label="m0a0000165f2c3d4"),
     )
+    put(folder, "jobs", {"job": PUSHED, "note": NOTE}, {"job": SILENT, "note": TOPIC})
     verdict = {"app": "main", "family": "queue", "message": JOB, "born": BORN, "at": BORN + 9000}
     put(
         folder,
@@ -207,6 +245,35 @@ def test_a_label_that_tells_no_time_is_found_too(tables: Path) -> None:
     assert lines(tables, "m0a0000165f2c3d4")[-1] == "└──        +1 us  one  dropped"
 
 
+@pytest.mark.parametrize("id", [NOTE, PUSHED])
+def test_a_note_has_a_branch_for_each_client(tables: Path, id: str) -> None:  # P5, D2
+    assert lines(tables, id) == [
+        f"{NOTE}  many:  app main",
+        "2026-03-01 10:00:00.000000 UTC  1.50 min in all",
+        "├──      +900 us  one  push_sent  3 clients  1 offline"
+        "  until 2026-03-02 10:00:00.000000 UTC  on to two, three  12 B  took 900 us",
+        "│   ├──     +2.00 ms  two  push_absent  1 client",
+        "│   └── three  tells nothing of it",
+        "├── client c1",
+        "│   ├──     +2.00 ms  two  push_handed  (live)",
+        "│   ├──     +30.0 ms  two  push_acked  took 1.00 ms  (live)",
+        "│   └──    +1.50 min  one  push_clicked",
+        "└── client c2",
+        "    └──    +1.00 min  two  push_handed  (login)",
+    ]
+
+
+def test_a_topic_s_note_is_told_by_counts_and_of_few_clients(tables: Path) -> None:
+    told = lines(tables, TOPIC)
+    assert told[2:5] == [
+        "├──      +900 us  one  push_sent  70,000 clients  on to two",
+        "│   └──     +2.00 ms  two  push_handed  61,234 clients  (live)",
+        "├──     +30.0 ms  two  push_acked  1 client  (live)",
+    ]
+    assert sum("client c" in line for line in told) == 50
+    assert told[-1] == "└── and 2 more clients"
+
+
 def test_a_machine_gets_all_that_is_known(tables: Path) -> None:
     done = run_here("trace", str(JOB), "--tables", str(tables), "--json")
     told = json.loads(done.stdout)
@@ -224,12 +291,21 @@ def failed(tables: Path, id: str) -> str:
     return told
 
 
-@pytest.mark.parametrize("id", [str(snowflake(5, 9)), f"nobody.{snowflake(5, 9)}"])
+@pytest.mark.parametrize(
+    "id",
+    [
+        str(snowflake(5, 9)),
+        f"nobody.{snowflake(5, 9)}",
+        *(f"{kind}zz00009{BORN // 1_000_000:08x}" for kind in "pmj"),
+    ],
+)
 def test_an_id_that_no_table_has_is_an_error(tables: Path, id: str) -> None:
     assert "perhaps it was not recorded (events.share)" in failed(tables, id)
 
 
-@pytest.mark.parametrize("id", ["x", "a.b", "1.5e3", str(2**64), "١٢"])
+@pytest.mark.parametrize(
+    "id", ["x", "a.b", "1.5e3", str(2**64), "١٢", "p0a00001", "x0a0000165f2c3d4"]
+)
 def test_what_is_no_id_is_told_so(tables: Path, id: str) -> None:
     assert "nor is this what ids are like" in failed(tables, id)
 
@@ -237,6 +313,7 @@ def test_what_is_no_id_is_told_so(tables: Path, id: str) -> None:
 def test_an_id_of_an_hour_that_was_forgotten_is_told_so(tables: Path) -> None:
     told = failed(tables, str(snowflake(-7_200_000)))
     assert "it is of 2026-03-01T08 UTC, and the tables begin with 2026-03-01T10" in told
+    assert "it is of 2026-03-01T08 UTC" in failed(tables, f"p0a00001{BORN // 1_000_000 - 7200:08x}")
 
 
 def test_a_verdict_outlives_the_way(tmp_path: Path) -> None:

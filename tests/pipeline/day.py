@@ -268,6 +268,9 @@ def nonsense(good: Row) -> list[tuple[Row, str]]:
         ({"kind": "purged", "target": "queue/q", "n": -1}, "n: not a number of them"),
         ({"kind": "room_load", "n": 1}, "partition: missing"),
         ({"kind": "room_load", "n": 1, "partition": -1}, "partition: not a number of them"),
+        ({"kind": "push_sent", "label": "p", "n": 1}, "job: missing"),
+        ({"kind": "push_acked", "label": "p", "offline": -1}, "offline: not a number of them"),
+        ({"kind": "push_acked", "label": "p0a0000100000001"}, f"message: {never}"),
     ]
     return [
         ({**good, "serial": 1_000_000 + n, **change}, problem)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.pipeline.chatter import plant_rooms
 from tests.pipeline.letters import plant_letters, plant_queued
+from tests.pipeline.pushes import plant_pushes
 from tests.pipeline.times import BACK, KILLED, LAST_WORD
 from tests.pipeline.traffic import DAY, HOUR, MINUTE, SECOND, Hop
 from tests.pipeline.truth import Life
@@ -23,6 +24,7 @@ def plant(day: Day) -> None:
     plant_letters(day, DAY + 9 * HOUR)
     _crash(day)
     plant_rooms(day)
+    plant_pushes(day)
     plant_visits(day)
     plant_ends(day)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from chappe.ids import EPOCH_MS
 from chappe.pipeline.kinds import QUEUE_KINDS
 from chappe.pipeline.options import Options
-from tests.pipeline.tales import Tale
+from tests.pipeline import plain_push
+from tests.pipeline.tales import PUSH_KINDS, Tale
 from tests.pipeline.traffic import MINUTE, Row
 
 Hops = list[Row]
@@ -24,6 +26,10 @@ def trails(tale: Tale) -> list[Hops]:
         found[hop["label"] or hop["message"]][hop["node"], hop["boot"], hop["serial"]] = hop
     order = ("time", "node", "boot", "serial")
     return [sorted(one.values(), key=lambda h: [h[n] for n in order]) for one in found.values()]
+
+
+def bucket(us: int) -> int:
+    return math.floor(math.log(max(us, 1)) / math.log(1.02) + 0.5)
 
 
 def of(hops: Hops, *kinds: str) -> Hops:
@@ -47,7 +53,7 @@ def family(hops: Hops) -> str:
     if of(hops, *QUEUE_KINDS):
         return "queue"
     if hops[0]["label"] is not None:
-        return "request"
+        return "push" if of(hops, *PUSH_KINDS) else "request"
     if any((hop["target"] or "").startswith("room:") for hop in of(hops, "published")):
         return "room"
     if of(hops, "published"):
@@ -61,13 +67,13 @@ def came(hop: Row) -> int:
 
 
 def born(hops: Hops) -> int:
-    begins = of(hops, "sent", "published", "stored", "asked")
+    begins = of(hops, "sent", "published", "stored", "asked", "push_sent")
     coming = [came(hop) for hop in begins if hop["came_from"] is None]
     if coming:
         return min(coming)
     if hops[0]["message"] is not None:
         return ((hops[0]["message"] >> 22) + EPOCH_MS) * 1000
-    return max(times(hops))
+    return min(times(hops)) if family(hops) == "push" else max(times(hops))
 
 
 def ready(hops: Hops) -> int | None:
@@ -86,6 +92,8 @@ def replies(hops: Hops) -> Hops:
 def delivered(hops: Hops) -> int | None:
     if family(hops) == "queue":
         return min(times(of(hops, "acked")), default=None)
+    if family(hops) == "push":
+        return min(times(of(hops, "push_acked")), default=None)
     if family(hops) == "request":
         return min(times(h for h in replies(hops) if h["reason"] is None), default=None)
     return max(times(got(hops)), default=None)
@@ -187,6 +195,8 @@ def travels_on(hops: Hops) -> bool:
 def is_open(hops: Hops) -> bool:
     if family(hops) == "queue":
         return not of(hops, "cancelled") and waits(hops)
+    if family(hops) == "push":
+        return plain_push.is_open(hops)
     return not replies(hops) if family(hops) == "request" else travels_on(hops)
 
 
@@ -210,6 +220,8 @@ def is_repeated(hops: Hops) -> bool:
 
 
 def is_suspect(hops: Hops, options: Options) -> bool:
+    if family(hops) == "push":
+        return plain_push.is_suspect(hops, options)
     queued = family(hops) == "queue"
     began = ready(hops)
     took = max(times(hops)) - (born(hops) if began is None else began)
@@ -225,6 +237,12 @@ def is_cancelled(hops: Hops) -> bool:
     return bool(of(hops, "cancelled") or unwanted)
 
 
+def receivers(hops: Hops) -> int:
+    if family(hops) == "push":
+        return plain_push.arrived(hops)
+    return sum(hop["n"] for hop in got(hops))
+
+
 def path(hops: Hops, options: Options) -> dict[str, Any]:
     """A message's row, without its hops."""
     return {
@@ -238,7 +256,7 @@ def path(hops: Hops, options: Options) -> dict[str, Any]:
         "lent": min(times(of(hops, "lent")), default=None),
         "delivered": delivered(hops),
         "ended": max(times(hops)),
-        "receivers": sum(hop["n"] for hop in got(hops)),
+        "receivers": receivers(hops),
         "share": min(hop["share"] for hop in hops),
         "open": is_open(hops),
         "suspect": is_suspect(hops, options),

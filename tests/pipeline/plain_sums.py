@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from chappe.pipeline.kinds import QUEUE_KINDS
 from chappe.pipeline.options import Options
+from tests.pipeline import plain_push
 from tests.pipeline.plain import (
     Hops,
     born,
+    bucket,
     came,
     comes,
     delivered,
@@ -27,10 +28,6 @@ from tests.pipeline.plain import (
     times,
 )
 from tests.pipeline.traffic import MINUTE, Row
-
-
-def bucket(us: int) -> int:
-    return math.floor(math.log(max(us, 1)) / math.log(1.02) + 0.5)
 
 
 def window(us: int) -> int:
@@ -92,6 +89,8 @@ def steps(hops: Hops) -> Iterator[tuple[str, str, int | None]]:
             yield "link", part_of(hop), us
     if kind == "request":
         yield "answer", "whole", took(born(hops), delivered(hops))
+    if kind == "push":
+        yield from steps_of_note(hops)
     if kind == "queue":
         for place, hop in enumerate(hops):
             if hop["kind"] == "stored":
@@ -101,6 +100,13 @@ def steps(hops: Hops) -> Iterator[tuple[str, str, int | None]]:
             if hop["kind"] == "acked":
                 yield "work", "whole", took(handed_out(hops, place), hop["time"])
                 yield "done", "whole", took(ready(hops), hop["time"])
+
+
+def steps_of_note(hops: Hops) -> Iterator[tuple[str, str, int | None]]:
+    for hop in of(hops, "push_sent"):
+        yield "store", "whole", took(hop["came"], hop["at"])
+    for us in plain_push.live_times(hops):
+        yield "arrival", "whole", us
 
 
 def handed_out(hops: Hops, place: int) -> int | None:
@@ -211,13 +217,14 @@ def delivery_of(all_hops: list[Hops], options: Options) -> dict[Any, Any]:
             promised = there or known["open"] or known["vain"]
             there = there and not known["open"] and not known["vain"]
         else:
-            promised = known["family"] != "other" and not known["cancelled"]
+            promised = known["family"] not in ("other", "push") and not known["cancelled"]
         if promised:
             counts = found[known["app"], known["family"], window(known["born"])]
             timely = there and is_timely(known, options)
             for n, one in enumerate((1, there, timely, 1 / known["share"])):
                 counts[n] += one
-    return {key: tuple(counts) for key, counts in found.items()}
+    notes = plain_push.delivery_of(all_hops, options)
+    return {key: tuple(counts) for key, counts in found.items()} | notes
 
 
 def is_timely(known: dict[str, Any], options: Options) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
+from chappe.events.schema import KINDS
 from chappe.ids import EPOCH_MS
 from chappe.pipeline.clocks import Clocks
 from chappe.pipeline.kinds import MESSAGE_KINDS, QUEUE_KINDS
@@ -41,6 +42,8 @@ _POOLS: Final = (
     MESSAGE_KINDS,
 )
 _OF_REQUESTS = ("asked", "answered", "answered")
+PUSH_KINDS: Final = tuple(name for name, kind in KINDS.items() if kind.part == "push")
+_OF_NOTES = ("push_sent", "push_handed", "push_handed", "push_acked", "push_acked", *PUSH_KINDS)
 _WORDS: Final = {
     "node": NODES,
     "boot": (1, 2),
@@ -56,6 +59,18 @@ _WORDS: Final = {
     "app": (None, "a", "b"),
     "sender": (None, "user/s"),
     "share": (1.0, 0.5, 0.25),
+    "job": (None,),
+    "client": (None,),
+    "offline": (None,),
+}
+# What differs when it is pushed.
+_TO_DEVICES: Final = {
+    "n": (None, 0, 1, 2, 5),
+    "reason": (None, "live", "live", "login", "again", "cancelled", "expired"),
+    "target": ("topic:1", "client:1", None),
+    "job": (None, "j1", "j2"),
+    "client": (None, "c1", "c2", "c3"),
+    "offline": (None, 0, 1, 2),
 }
 # What differs when it is to a room.
 _TO_ROOMS: Final = {
@@ -115,13 +130,17 @@ def _message(chance: random.Random, n: int) -> list[Row]:
     def time() -> int:
         return DAY + (chance.randint(0, 5) * MS if near else chance.randint(0, 12 * MINUTE))
 
-    if chance.random() < 0.2:
+    kind, wanted = chance.random(), _WORDS
+    if kind < 0.2:
         about: Row = {"label": f"n1.{n}"}
         kinds: tuple[str, ...] = _OF_REQUESTS
+    elif kind < 0.4:
+        about = {"label": f"{chance.choice('pm')}0a{n:05x}{time() // (1000 * MS):08x}"}
+        kinds, wanted = _OF_NOTES, wanted | _TO_DEVICES
     else:
         about = {"message": ((time() // MS - EPOCH_MS) << 22) | n}
         kinds = chance.choice(_POOLS)
-    wanted = _WORDS | (_TO_ROOMS if chance.random() < 0.4 else {})
+        wanted = wanted | (_TO_ROOMS if chance.random() < 0.4 else {})
     rows = []
     for _ in range(chance.randint(1, _HOPS_MAX)):
         at, took, delay = time(), chance.choice(_TOOK), chance.choice(_TOOK)
@@ -129,6 +148,7 @@ def _message(chance: random.Random, n: int) -> list[Row]:
             "at": at,
             "came": None if took is None else at - took,
             "due": None if delay is None else at + delay,
+            "expires": None if delay is None else at + delay,
         }
         words = {name: chance.choice(words) for name, words in wanted.items()}
         rows.append({**about, "kind": chance.choice(kinds), **times, **words})

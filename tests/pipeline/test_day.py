@@ -15,6 +15,9 @@ rooms      which rows there are, messages, scaled, deliveries,
            counted, rate, members, gateways, partition, share, hot
 room_load  which rows there are, messages, copies, rooms, members,
            share, imbalance
+jobs       which rows there are, target, window, born, expires,    p50 p90 p99
+           aimed, sent, arrived, clicked, offline, dropped,
+           withdrawn, waiting, ratios, max, sum of buckets
 queues     which rows there are, hour, stored, lent, acked,        age_p50 age_p99
            returned, died, cancelled, purged, replayed, lag,
            age_max, frontier
@@ -36,10 +39,12 @@ from typing import Any
 
 import pytest
 
+from chappe.pipeline.jobs import COUNTS, RATIOS
 from chappe.pipeline.sketch import ERROR, time_of
 from chappe.pipeline.table import read
 from tests.pipeline.day import Day
-from tests.pipeline.traffic import DAY, HOUR, hour
+from tests.pipeline.pushes import LIFE
+from tests.pipeline.traffic import DAY, HOUR, MINUTE, hour
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -210,6 +215,24 @@ def test_sessions_tell_who_is_online_also_when_a_node_dies(tables: Path, day: Da
         stays = day.truth.stays.get(key)
         for name, share in (("duration_p50", 0.5), ("duration_p99", 0.99)):
             assert row[name] == (about(rank(stays, share)) if stays else None), (key, name)
+
+
+def test_jobs_tell_what_became_of_each_note(tables: Path, day: Day):  # P9
+    found = by(tables, "jobs", "hour", "app", "job", "note")
+    assert found.keys() == day.truth.jobs.keys()
+    for key, (counts, born) in day.truth.jobs.items():
+        row, times = found[key], day.truth.arrivals[key[-1]]
+        assert (row["born"], row["window"]) == (born, born - born % MINUTE), key
+        assert row["expires"] == born + LIFE, key
+        for name in COUNTS:
+            assert row[name] == counts[name], (key, name)
+        for name, (part, of) in RATIOS.items():
+            assert row[name] == (counts[part] / counts[of] if counts[of] else None), (key, name)
+        assert row["max"] == max(times, default=None), key
+        assert sum(bucket["count"] for bucket in row["buckets"]) == len(times), key
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            assert row[name] == (about(rank(times, share)) if times else None), (key, name)
+    assert {row["target"] for row in found.values()} >= {"many:", "topic:news", "user:u"}
 
 
 def test_the_audit_names_exactly_what_went_wrong_and_where_it_was_last_seen(tables: Path, day: Day):

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chappe.events.schema import KINDS
+from chappe.ids import prefixed_ms
 from chappe.pipeline import packing, reading
 from chappe.pipeline.hours import HOUR_US
 from chappe.pipeline.schema import EVENT, arrow_schema
@@ -23,11 +25,18 @@ WHOLE = {"v": 1, "node": "n1", "boot": 1, "at": DAY, "share": 1.0}
 
 def rows_of(tale: Tale) -> list[Row]:
     """Only what makes sense: what is lent or done has a group, a request has a label."""
+    rows = [{"v": 1, **row, "group_name": row["group_name"] or "g"} for row in tale.rows]
     return [
-        {"v": 1, **row, "group_name": row["group_name"] or "g"}
-        for row in tale.rows
-        if row["kind"] not in ("asked", "answered") or "label" in row
+        row for row in rows if all(row.get(name) is not None for name in KINDS[row["kind"]].needs)
     ]
+
+
+def begun(row: Row) -> int:
+    """When that began which a row tells of: a message and a note say it by their ids."""
+    if row["message"]:
+        return DAY
+    note_ms = prefixed_ms(row["label"]) if row["label"] else None
+    return note_ms * 1000 if note_ms is not None else row["came"] or row["at"]
 
 
 @UNSHRUNK
@@ -56,8 +65,7 @@ def test_each_row_is_in_one_pack_with_others_of_its_hour_and_piece(tale, events,
         assert 0 <= pack.piece < pieces
         if pack.what == packing.MESSAGES:
             for row in rows:
-                begun = DAY if row["message"] else row["came"] or row["at"]
-                assert pack.born_hour == begun // HOUR_US
+                assert pack.born_hour == begun(row) // HOUR_US
                 key = row["label"] or row["message"]
                 assert places.setdefault(key, pack.piece) == pack.piece
         elif pack.what == packing.EVENTS:

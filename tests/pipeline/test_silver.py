@@ -77,6 +77,35 @@ def test_all_that_is_told_of_a_request_is_in_the_hour_of_its_label():
     assert found == {(label, H0), ("n1.7", H1), ("a push message's", H1)}
 
 
+def test_all_that_is_told_of_a_note_is_in_the_hour_of_its_id():  # P5
+    here = world("n1", "n2")
+    second = (DAY + HOUR - SECOND) // SECOND
+    note, far = f"p0a00001{second:08x}", f"mzzfffff{(DAY + 5 * HOUR) // SECOND:08x}"
+    here.tell("n1", DAY + HOUR - SECOND, "push_sent", app="a", label=note, job="j", n=1)
+    here.tell("n2", DAY + 9 * HOUR, "push_acked", app="a", label=note, client="c")
+    here.tell("n2", DAY, "push_clicked", app="a", label=far, client="c")
+    # These are no ids of notes: they are of when that was told.
+    strange = ["c0a00001", f"j0a00001{second:08x}", f"p0A00001{second:08x}", f"{note}0", f".{note}"]
+    for label in strange:
+        here.tell("n2", DAY + 2 * HOUR, "push_acked", app="a", label=label, client="c")
+    told = [row for row in here.rows if "label" in row]
+    found = {row["label"]: hour for row, hour in zip(told, hours(told), strict=True)}
+    assert found == {
+        note: H0,
+        far: "2026-03-16T05",
+        **dict.fromkeys(strange, "2026-03-16T02"),
+    }
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1))
+def test_a_note_s_last_digits_are_the_second_in_which_it_was_given(seconds: list[int]):  # P5
+    rows = [
+        {**WHOLE, "kind": "push_clicked", "label": f"p0a00001{second:08x}", "client": "c"}
+        for second in seconds
+    ]
+    assert Check(table(rows)).born.tolist() == [second * SECOND for second in seconds]
+
+
 LABELS = st.lists(
     st.one_of(st.text(".-0a9", max_size=22), st.integers(0, 10**19).map(str)), min_size=1
 ).map(".".join)
@@ -110,9 +139,16 @@ NEEDS = {
     "room_heat": ("app", "target", "partition", "n"),
     "room_link": ("came_from", "role", "peer", "n"),
     "room_alarm": ("peer", "reason"),
+    "push_sent": ("label", "job", "n"),
+    **dict.fromkeys(("push_handed", "push_acked", "push_retracted"), ("label",)),
+    "push_absent": ("label", "n"),
+    "push_bridged": ("label", "reason"),
+    "push_clicked": ("label", "client"),
+    "push_dropped": ("label", "reason"),
 }
 GIVEN = {"message": MESSAGE, "group_name": "g", "label": "l", "peer": "p", "came_from": "c"}
 GIVEN |= {"app": "a", "target": "t", "role": "r", "reason": "w", "partition": 0, "n": 1}
+GIVEN |= {"job": "j", "client": "c"}
 
 
 def test_a_row_is_put_aside_exactly_if_it_lacks_what_it_needs():
@@ -140,10 +176,11 @@ NO_TIME = "at no time that an id is given at"
         ("at", [FIRST, LAST], [FIRST - 1, 0, -1], "before any id was given"),
         ("at", [], [LAST + 1, 1 << 62], "beyond all ids"),
         ("message", [1, MESSAGE], [0, -1], "not an id"),
-        *((name, [0, LAST], [-1, LAST + 1], NO_TIME) for name in ("boot", "came", "due")),
+        *((name, [0, LAST], [-1, LAST + 1], NO_TIME) for name in ("boot", "came", "expires")),
+        ("due", [0, LAST], [-1, LAST + 1], NO_TIME),
         *(
             (name, [0, 1 << 40], [-1, (1 << 40) + 1], "not a number of them")
-            for name in ("n", "bytes", "round_trip")
+            for name in ("n", "bytes", "round_trip", "offline")
         ),
         ("ahead", [-LAST, 0, LAST], [-LAST - 1, LAST + 1], NO_TIME),
         ("share", [1e-9, 1.0], [0.0, -0.5, 1.01, math.inf, math.nan], "not above 0 up to 1"),

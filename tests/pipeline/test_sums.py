@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from chappe.pipeline import hourly, packing, paths
 from chappe.pipeline.sketch import ERROR
-from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS, ROOMS, Sums
-from tests.pipeline import plain, plain_sums
+from chappe.pipeline.sums import DELIVERY, FLOWS, JOBS, LATENCY, LINKS, ROOMS, Sums
+from tests.pipeline import plain, plain_push, plain_sums
 from tests.pipeline.tales import OPTIONS, TALES, UNSHRUNK, Tale
 from tests.pipeline.traffic import Row
 
@@ -99,6 +99,33 @@ def test_rooms_have_what_was_said_in_them_and_who_heard_it(tale: Tale):
     rows = made(ROOMS, sums[ROOMS]) if ROOMS in sums else []
     found = by(rows, "app room window", "messages scaled deliveries members gateways")
     assert found == plain_sums.rooms_of(plain.trails(tale), OPTIONS)
+
+
+@UNSHRUNK
+@given(TALES)
+def test_jobs_have_what_became_of_each_note(tale: Tale):  # P9
+    sums = sums_of(tale.table(), tale)
+    rows = made(JOBS, sums[JOBS]) if JOBS in sums else []
+    found = {
+        row["note"]: (
+            tuple(row[n] for n in ("app", "job", "target", "window", "born", "expires")),
+            tuple(row[n] for n in ("aimed", "sent", "arrived", "clicked")),
+            tuple(row[n] for n in ("offline", "dropped", "withdrawn")),
+            row["waiting"],
+            row["max"],
+            [(one["bucket"], one["count"]) for one in row["buckets"]],
+        )
+        for row in rows
+    }
+    assert len(found) == len(rows)
+    assert found == plain_push.jobs_of(plain.trails(tale))
+    for row in rows:
+        for ratio, part, of in (
+            ("sent_ratio", "sent", "aimed"),
+            ("arrived_ratio", "arrived", "aimed"),
+            ("clicked_ratio", "clicked", "arrived"),
+        ):
+            assert row[ratio] == (row[part] / row[of] if row[of] else None)
 
 
 @UNSHRUNK

@@ -85,7 +85,7 @@ class World:
     def tell(self, node: str, true: int, kind: str, **columns: Any) -> Row:
         """A node tells of something; times among the columns are true ones."""
         teller = self.nodes[node]
-        for name in ("came", "due"):
+        for name in ("came", "due", "expires"):
             if columns.get(name) is not None:
                 columns[name] = teller.clock(columns[name])
         boot, serial = teller.number(true)

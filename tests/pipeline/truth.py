@@ -50,7 +50,17 @@ class Truth:
         # (app, edge, window): opened, closed, reconnects, and `cut` with the node that had them
         self.sessions: dict[Key, Counter[str]] = defaultdict(Counter)
         self.stays: dict[Key, list[int]] = defaultdict(list)
+        # (hour, app, job, note): counts, and when it was sent
+        self.jobs: dict[Key, tuple[Counter[str], int]] = {}
+        # By note: how long it took to each who was online.
+        self.arrivals: dict[str, list[int]] = defaultdict(list)
         self.audit: list[dict[str, Any]] = []
+
+    def job(self, note: str, named: int, born: int, job: str) -> Counter[str]:
+        """A note is sent; what becomes of it is to be counted here."""
+        counts: Counter[str] = Counter()
+        self.jobs[hour(named), "a", job, note] = counts, born
+        return counts
 
     def running(self, table: dict[Key, Counter[str]], *columns: str) -> Iterator[tuple[Key, int]]:
         """The sum of columns from the day's begin to the end of each minute, for each place."""
@@ -145,6 +155,11 @@ class Life:
             in_time=int(delivered if in_time is None else in_time),
         )
         self._truth.delivery[key]["scaled"] += 1 / self._share  # type: ignore[assignment]
+
+    def count(self, **counts: int) -> None:
+        """It was promised to so many."""
+        key = (self._hour, self._app, self._family, minute(self._born))
+        self._truth.delivery[key] += Counter(counts, scaled=counts["messages"])
 
     def hand(self, node: str, peer: str, delay: int | None, role: str | None = None) -> None:
         """A node handed it to another, where it came after a while, or never."""

@@ -11,14 +11,18 @@ from rich.console import Console
 from chappe.cli.options import Json, console, print_json
 from chappe.cli.pipeline.extra import Tables, check_tables, extra, reading
 from chappe.errors import ChappeError
-from chappe.ids import snowflake_ms
+from chappe.ids import prefixed_ms, snowflake_ms
 
 _ID_MAX = 2**63 - 1
 _PIPE_COLUMNS = 1000
+# What the ids of jobs begin with.
+_JOB = "j"
 
 
 def trace(
-    message: Annotated[str, typer.Argument(help="A message's id, or a request's.")],
+    message: Annotated[
+        str, typer.Argument(help="The id of a message, a request, a note of push or its job.")
+    ],
     tables: Tables,
     as_json: Json = False,
 ) -> None:
@@ -36,7 +40,7 @@ def trace(
     # Lines are broken for eyes only: who reads a pipe wants a hop on one line.
     wide = console if console.is_terminal else Console(emoji=False, width=_PIPE_COLUMNS)
     for path in paths:
-        told = [v for v in verdicts if v["app"] == path["app"]]
+        told = [v for v in verdicts if (v["app"], v["label"]) == (path["app"], path["label"])]
         wide.print(tree_of(path, told))
     # Ways are forgotten sooner than what was made of them.
     for verdict in verdicts if not paths else ():
@@ -46,15 +50,15 @@ def trace(
 
 def _why_not(tables: Path, id: str) -> str:
     """What may be the reason that nothing is known of an id."""
-    number = _number(id)
-    if number is None:
+    born = _born_ms(id)
+    if born is None:
         return (
             "nor is this what ids are like: a number, which send and publish answer, "
-            "or a request's label, which ends with one"
+            "a request's label, which ends with one, or an id of push, such as p0a0000165f2c3d4"
         )
     with extra():
         from chappe.pipeline.table import Table  # noqa: PLC0415, slow, and seldom installed
-    hour = _hour_of(number)
+    hour = _hour_of(born)
     oldest = min(Table(tables, "paths").hours(), default=hour)
     if hour < oldest:
         return (
@@ -68,28 +72,45 @@ def _why_not(tables: Path, id: str) -> str:
 
 
 def _number(id: str) -> int | None:
-    """The number that an id is, or ends with: it tells when the message was born."""
+    """The number that an id is, or ends with."""
     _, _, last = id.rpartition(".")
     if last.isascii() and last.isdecimal() and int(last) <= _ID_MAX:
         return int(last)
     return None
 
 
+def _born_ms(id: str) -> int | None:
+    """When what has an id was born, as that tells."""
+    number = _number(id)
+    return prefixed_ms(id) if number is None else snowflake_ms(number)
+
+
 def _find(tables: Path, id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The paths and the verdicts of an id: of a message if it is a number, else by its label.
+    """The paths and the verdicts of an id: of a message if it is a number, else by its label; of a
+    job those of its notes.
 
     A number may be a label, too: a node that is alone labels requests so.
     """
-    number = _number(id)
+    number, born = _number(id), _born_ms(id)
     if number is not None and "." not in id:
-        found = _rows(tables, _hour_of(number), ("message", "=", number))
+        found = _rows(tables, _hour_of(snowflake_ms(number)), ("message", "=", number))
         if found[0] or found[1]:
             return found
-    if number is not None:
-        found = _rows(tables, _hour_of(number), ("label", "=", id))
+    if born is not None:
+        if number is None and id.startswith(_JOB):
+            return _of_job(tables, id)
+        found = _rows(tables, _hour_of(born), ("label", "=", id))
         if found[0] or found[1]:
             return found
     return _rows(tables, None, ("label", "=", id))
+
+
+def _of_job(tables: Path, job: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    with extra():
+        from chappe.pipeline.table import read  # noqa: PLC0415, slow, and seldom installed
+    notes = read(tables, "jobs", ["note"], filters=[("job", "=", job)])["note"].to_pylist()
+    found = [_find(tables, note) for note in sorted(notes)]
+    return [one for paths, _ in found for one in paths], [one for _, said in found for one in said]
 
 
 def _rows(
@@ -105,8 +126,8 @@ def _rows(
     )
 
 
-def _hour_of(id: int) -> str:
+def _hour_of(born_ms: int) -> str:
     """The hour that a message is kept under: that of its id."""
     with extra():
         from chappe.pipeline.hours import hour_name  # noqa: PLC0415, as above
-    return hour_name(snowflake_ms(id) * 1000)
+    return hour_name(born_ms * 1000)

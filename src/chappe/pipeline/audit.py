@@ -12,6 +12,8 @@ a queue's         in it, until it is done or dead          its node died, and no
 message                                                    the queue since; its hour was forgotten
 a request         open, until the node of whoever asked    that node died before, or says so: the
                   says how it ended                        one that it asked died, or a provider
+a note of push    open for devices that were there, until  a device had it and did not acknowledge
+                  they acknowledge it or it expires        it, or the comet that handed it died
 
 All else is told a few times a second: of a node that died, what came to it after its last sign of
 life is unknown. That span of time has a row of its own, of the family `node`: there may have been
@@ -35,9 +37,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from chappe.pipeline.hours import hour_us
+from chappe.pipeline.kinds import PUSH
 from chappe.pipeline.lives import Life
 from chappe.pipeline.options import Options
 from chappe.pipeline.schema import TABLES, arrow_schema
+from chappe.pipeline.unheard import FORGOTTEN, Said, is_sent, unheard
 from chappe.pipeline.verdicts import Row, Verdict, ready_at, settled, time_of, was_taken
 from chappe.pipeline.whereabouts import missing, untold_by
 
@@ -49,9 +53,6 @@ OPEN = "open"
 FEW = 2_000
 # An app's queue.
 Queue = tuple[str, str]
-# A verdict and its reason.
-Said = tuple[str, str]
-_FORGOTTEN = "unknown", "its hour was forgotten: what came of it since is not known"
 
 
 class Known(NamedTuple):
@@ -155,8 +156,8 @@ def unsettled(path: Row, known: Known, options: Options) -> list[Verdict]:
     """What an open path says together with what is known of nodes and queues: each verdict once, of
     several nodes that it did not come to the first."""
     found: dict[str, str] = {}
-    for who, what in _waits(path):
-        said = _judge(path, who, what, known, options)
+    judged = (_judge(path, who, what, known, options) for who, what in _waits(path))
+    for said in (*judged, *unheard(path, known, options)):
         if said is not None:
             verdict, reason = said
             found[verdict] = min(reason, found.get(verdict, reason))
@@ -174,7 +175,10 @@ def _waits(path: Row) -> Iterator[tuple[str, str]]:
         asked = [hop["came_from"] or hop["node"] for hop in hops if hop["kind"] == "asked"]
         yield (asked[0] if asked else hops[-1]["node"]), family
     else:
-        yield from ((taker, "arrive") for taker in missing(hops))
+        if family != PUSH:
+            yield from ((taker, "arrive") for taker in missing(hops))
+        elif is_sent(path):
+            return
         yield from ((giver, "tell") for giver in untold_by(hops))
 
 
@@ -190,7 +194,7 @@ def _judge(path: Row, who: str, what: str, known: Known, options: Options) -> Sa
         died = life is not None and life.died
         return _judge_queued(path, who, died, known, options)
     forgotten = known.forgotten_by(path["hour"])
-    nothing = None if forgotten is None else _FORGOTTEN
+    nothing = None if forgotten is None else FORGOTTEN
     if life is None:
         return nothing
     patience = grace if what == "request" else options.sla_ms * 1000
@@ -228,7 +232,7 @@ def _judge_queued(path: Row, who: str, died: bool, known: Known, options: Option
     if _later(removed, since) and heard:
         return "lost", "its queue was removed"
     if forgotten is not None:
-        return _FORGOTTEN
+        return FORGOTTEN
     # A broker went on with its queue: there it is again, and waits since then.
     back = died and _later(recovered, since)
     if died and not back:

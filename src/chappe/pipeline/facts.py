@@ -7,15 +7,16 @@ import pyarrow as pa
 
 from chappe.ids import EPOCH_MS, NODE_BITS, SEQUENCE_BITS
 from chappe.pipeline.columns import NONE, Flags, Longs, longs, of_ranks, optional, present
-from chappe.pipeline.kinds import DROPPING, FAMILIES, ROOM, SENDING
+from chappe.pipeline.kinds import DROPPING, FAMILIES, PUSH, ROOM, SENDING
 from chappe.pipeline.options import Options
+from chappe.pipeline.pushed import Pushed
 from chappe.pipeline.schema import HOP, HOP_NAMES, TABLES, arrow_schema, arrow_type
 from chappe.pipeline.trails import Trails, bits_of, done_with
 
 _SCHEMA = arrow_schema(TABLES["paths"])
 _HOP = arrow_type(HOP)
 _FAMILIES = [*FAMILIES, "other"]
-QUEUE, REQUEST, _ROOM = map(_FAMILIES.index, ("queue", "request", ROOM))
+QUEUE, REQUEST, _ROOM, _PUSH = map(_FAMILIES.index, ("queue", "request", ROOM, PUSH))
 
 
 class Facts:
@@ -28,6 +29,9 @@ class Facts:
         self._kinds = trails.kinds()
         self._label = columns["label"].take(pa.array(trails.starts))
         self._family = self._families()
+        # There may be none.
+        notes = self._family == _PUSH
+        self._pushed = Pushed(trails, notes) if notes.any() else None
 
     def paths(self, hour: str) -> pa.Table:
         trails = self._trails
@@ -38,17 +42,25 @@ class Facts:
         given = (longs(message, 0) >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
         of_id = np.where(present(message), given * 1000, ended)
         born = np.where(begun < NONE, begun, of_id)
+        pushed, notes = self._pushed, self._family == _PUSH
+        if pushed is not None:
+            born = np.where(notes & (begun == NONE), trails.first(trails.time), born)
         delivers = trails.passes & (trails.n > 0)
         ready, lent = self._ready(), self._first("lent")
         answered = trails.first(trails.time, self._replies() & trails.well)
         delivered = np.select(
-            [queued, self._family == REQUEST],
-            [self._first("acked"), answered],
+            [queued, self._family == REQUEST, notes],
+            [self._first("acked"), answered, self._first("push_acked")],
             trails.last(trails.time, delivers),
         )
+        receivers = trails.total(trails.n, delivers)
         since = np.where(ready < NONE, ready, born)
         suspect = self._late(ended - since) | self._twice(delivers) | self._has(*DROPPING)
         suspect |= (self._family == REQUEST) & (answered == NONE)
+        if pushed is not None:
+            odd = pushed.late(born, self._options.sla_ms * 1000) | pushed.twice
+            suspect = np.where(notes, odd, suspect)
+            receivers = np.where(notes, pushed.arrived, receivers)
         made = {
             "hour": pa.array([hour] * len(trails.starts)),
             "family": of_ranks(self._family, _FAMILIES),
@@ -63,7 +75,7 @@ class Facts:
             "lent": optional(lent),
             "delivered": optional(delivered),
             "ended": pa.array(ended),
-            "receivers": pa.array(trails.total(trails.n, delivers)),
+            "receivers": pa.array(receivers),
             "share": pa.array(self._share()),
             "open": pa.array(self._open()),
             "suspect": pa.array(suspect),
@@ -90,8 +102,9 @@ class Facts:
 
     def _families(self) -> Longs:
         said = [self._has(*kinds) for kinds in FAMILIES.values()]
-        # A request is known by its label.
-        said[REQUEST] &= present(self._label)
+        # Requests and notes are known by their labels.
+        for labelled in (REQUEST, _PUSH):
+            said[labelled] &= present(self._label)
         said[_ROOM] |= self._trails.those(self._trails.of[self._trails.to_room])
         return np.select(said, range(len(said)), len(said))
 
@@ -103,7 +116,7 @@ class Facts:
     def _begun(self) -> Longs:
         trails = self._trails
         came = np.where(trails.came < NONE, trails.came + trails.shift, trails.time)
-        begins = trails.passes | trails.any_of("stored", "asked")
+        begins = trails.passes | trails.any_of("stored", "asked", "push_sent")
         return trails.first(came, begins & (trails.giver < 0))
 
     def _ready(self) -> Longs:
@@ -121,6 +134,8 @@ class Facts:
         trails = self._trails
         replied = trails.first(trails.time, self._replies()) < NONE
         on_the_way = trails.those(trails.legs.lost) | trails.those(trails.legs.untold)
+        if self._pushed is not None:
+            on_the_way = np.where(self._family == _PUSH, self._pushed.open, on_the_way)
         found: Flags = np.select(
             [self._family == QUEUE, self._family == REQUEST],
             [~self._has("cancelled") & self._waiting(), ~replied],

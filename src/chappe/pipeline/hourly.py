@@ -15,6 +15,7 @@ from chappe.pipeline.clocks import Clocks, offsets
 from chappe.pipeline.columns import longs, whole
 from chappe.pipeline.delivery import delivery
 from chappe.pipeline.hours import HOUR_US, hour_name, hour_us
+from chappe.pipeline.jobs import jobs
 from chappe.pipeline.latency import latency
 from chappe.pipeline.links import links, travels
 from chappe.pipeline.packing import EVENTS, SUMS, Pack, framed, mixed, read, runs, together
@@ -23,7 +24,7 @@ from chappe.pipeline.queues import first_change, flows, of_queues
 from chappe.pipeline.rooms import loads, rooms, said
 from chappe.pipeline.schema import PACK
 from chappe.pipeline.silver import once
-from chappe.pipeline.sums import DELIVERY, FLOWS, LATENCY, LINKS, ROOMS
+from chappe.pipeline.sums import DELIVERY, FLOWS, JOBS, LATENCY, LINKS, ROOMS
 from chappe.pipeline.told import beats, told
 
 # More tasks than this are not worth their start.
@@ -35,6 +36,7 @@ _MAKERS: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
     LINKS: travels,
     FLOWS: flows,
     ROOMS: said,
+    JOBS: jobs,
 }
 _LOADS: Final = "room_load"
 # A pack of where it is written what nodes told of an hour.
@@ -82,7 +84,7 @@ def _put_hour(
     # What is made of sources, too.
     kept = {}
     for note, rows in packs:
-        if note in (LATENCY, DELIVERY):
+        if note in (LATENCY, DELIVERY, JOBS):
             write_part(attempt, note, name, 0, _MAKERS[note](rows))
         else:
             kept[note] = rows

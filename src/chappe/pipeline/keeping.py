@@ -27,7 +27,8 @@ from chappe.pipeline.told import DOWN_HOURS
 LARGE = ("quarantine", "events", "paths", "clocks")
 # What is small, and stands for itself. The audit judges what is open in every run: as long as its
 # verdicts are kept, so is that.
-SMALL = ("latency", "delivery", "links", "rooms", "room_load", "queues", "odd", "audit")
+SMALL = ("latency", "delivery", "links", "rooms", "room_load", "jobs", "queues", "odd",
+         "audit")  # fmt: skip
 # All others are sums over all time: who forgot their beginnings would count wrong.
 
 # What is still told of the oldest hour that is kept is put together with what is known of the hours

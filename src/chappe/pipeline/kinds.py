@@ -39,12 +39,15 @@ ROLES: Final = {"publisher": 1, "proxy": 2, "broker": 3, "gateway": 4}
 HANDING: Final = ("publisher", "proxy", "broker")
 # That a message came is told with these, too, though nothing else follows from them.
 COMING: Final = (*PASSING, "stored", "copied")
+# What is pushed to devices is known by what is told of it.
+PUSH: Final = "push"
 # The families of messages that go from node to node, on their way to sessions.
 TRAVELLING: Final = tuple(dict.fromkeys((*_families("publish"), ROOM, *_families("send"))))
 # What a message is, by the kinds that say so. Several may: what comes first here counts.
 FAMILIES: Final = {
     "queue": QUEUE_KINDS,
     "request": _of("request"),
+    PUSH: _of("push"),
     ROOM: (),
     **_families("publish"),
     **_families("send"),

@@ -48,6 +48,7 @@ EVENT = StructType([StructField(column.name, _TYPES[column.type]) for column in 
 _HOP_NAMES = (
     *("kind", "node", "boot", "serial", "at", "target", "came", "came_from", "went_to"),
     *("n", "bytes", "session", "group_name", "attempt", "due", "reason", "role", "taken_as"),
+    *("job", "client", "offline", "expires"),
 )
 HOP = StructType([EVENT[name] for name in _HOP_NAMES] + [StructField("shift", LongType())])
 HOP_NAMES = tuple(field.name for field in HOP)
@@ -127,6 +128,17 @@ TABLES: Final[dict[str, StructType]] = {
     "room_load": _table(
         "node:string partition:int window:long messages:long copies:long rooms:long members:long "
         "share:double imbalance:double"
+    ),
+    "jobs": StructType(
+        [
+            *_table(
+                "app:string job:string note:string target:string window:long born:long "
+                "expires:long aimed:long sent:long arrived:long clicked:long offline:long "
+                "dropped:long withdrawn:long waiting:long sent_ratio:double arrived_ratio:double "
+                "clicked_ratio:double p50:double p90:double p99:double max:long"
+            ),
+            StructField("buckets", _BUCKETS),
+        ]
     ),
     "queues": _table(
         "app:string queue:string window:long stored:long lent:long acked:long returned:long "

@@ -26,16 +26,21 @@ _AT_MAX = (EPOCH_MS + TIME_MAX) * 1000
 _NO_TIME = "at no time that an id is given at"
 # More than there can be; sums of as much as a day brings are still numbers.
 _MANY = 1 << 40
-_TIMES = ("boot", "came", "due")
+_TIMES = ("boot", "came", "due", "expires")
 _NUMBERS = (
     *("n", "bytes", "round_trip", "partition", "copies", "rooms", "members", "gateways"),
-    *("failed", "delay_p50", "delay_p99"),
+    *("failed", "delay_p50", "delay_p99", "offline"),
 )
 # Of what is recorded less often than this, nothing can be said.
 _SHARE_MIN = 1e-9
 # A smaller number at a label's end was no clock's.
 _NUMBER_MIN = 1 << 42
 _NUMBER = r"^-?[0-9]{1,18}$"
+# A note's id ends with the second in which it was given (P5).
+_NOTE = r"^[pm][0-9a-z]{2}[0-9a-f]{13}$"
+_SECOND_AT, _SECOND_DIGITS = 8, 8
+_HEX = np.zeros(256, np.int64)
+_HEX[[ord(digit) for digit in "0123456789abcdef"]] = range(16)
 BAD_ROW: Final = StructType([*EVENT, *(StructField(n, StringType()) for n in ("problem", "file"))])
 
 
@@ -93,7 +98,8 @@ class Check:
 
     def _asked(self, rows: Longs, at: Longs) -> Longs:
         """Several nodes tell of a request, each of another time: what they share is its label,
-        which ends with a number that was given like a message's."""
+        which ends with a number that was given like a message's. So it is of a note, whose label
+        ends with a time."""
         taken = pa.array(rows)
         came = longs(self._columns["came"].take(taken), 0)
         told = np.where(present(self._columns["came"].take(taken)), came, at[rows])
@@ -103,7 +109,11 @@ class Check:
         last = pc.list_flatten(parts).take(pa.array(ends))
         number = pc.if_else(pc.match_substring_regex(last, _NUMBER), last, "0").cast(pa.int64())
         given = longs(number)
-        return np.where(given >= _NUMBER_MIN, _given_us(given), told)
+        born = np.where(given >= _NUMBER_MIN, _given_us(given), told)
+        notes = flags(pc.match_substring_regex(label, _NOTE))
+        if notes.any():
+            born[notes] = _pushed_us(label.filter(pa.array(notes)))
+        return born
 
     def _rules(self) -> list[tuple[Flags, str]]:
         columns = self._columns
@@ -157,6 +167,15 @@ class Check:
 def _given_us(ids: Longs) -> Longs:
     """When ids were given."""
     return ((ids >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS) * 1000
+
+
+def _pushed_us(notes: pa.Array) -> Longs:
+    """When notes were given their ids, of such alone."""
+    digits = pc.utf8_slice_codeunits(notes, _SECOND_AT, _SECOND_AT + _SECOND_DIGITS)
+    each = np.frombuffer("".join(digits.to_pylist()).encode(), np.uint8)
+    places = 16 ** np.arange(_SECOND_DIGITS - 1, -1, -1, dtype=np.int64)
+    seconds: Longs = _HEX[each].reshape(-1, _SECOND_DIGITS) @ places
+    return seconds * 1_000_000
 
 
 def _time(us: int) -> str:

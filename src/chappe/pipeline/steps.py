@@ -9,6 +9,9 @@ wait      whole                it was durable and due, or replayed; a group was 
 work      whole                a consumer was handed it; its group was done
 done      whole                it was durable and due; its group was done
 answer    whole                a request came; it was answered well
+arrival   whole                a note came to be sent; a device that was online acknowledged it
+
+A note is durable when it is kept for all that it is sent to: of those, too, that is `store`.
 """
 
 from __future__ import annotations
@@ -22,19 +25,21 @@ from chappe.pipeline.columns import NONE, Flags, Longs
 from chappe.pipeline.kinds import COMING
 from chappe.pipeline.trails import Trails
 
-HOPS = ("hub", "link", "delivery", "store", "wait", "work", "done", "answer")
+HOPS = ("hub", "link", "delivery", "store", "wait", "work", "done", "answer", "arrival")
 HOP = {name: n for n, name in enumerate(HOPS)}
 ROLES = ("origin", "relay", "last", "whole")
 _ORIGIN, _RELAY, _LAST, WHOLE = range(4)
 
 
 class Steps(NamedTuple):
-    """Of which messages, and how long each took; NONE where that is not known."""
+    """Of which messages, and how long each took; NONE where that is not known. A step may stand for
+    so many: without a word, for one."""
 
     of: Longs
     hop: Longs
     role: Longs
     us: Longs
+    n: Longs | None = None
 
 
 class Ways:

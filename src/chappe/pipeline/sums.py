@@ -27,8 +27,10 @@ from chappe.pipeline.columns import (
     whole,
 )
 from chappe.pipeline.hours import MINUTE_US
-from chappe.pipeline.kinds import HANDING, ROOM, TRAVELLING
+from chappe.pipeline.jobs import counts_of
+from chappe.pipeline.kinds import HANDING, PUSH, ROOM, TRAVELLING
 from chappe.pipeline.options import Options
+from chappe.pipeline.pushed import Pushed
 from chappe.pipeline.sketch import buckets_of
 from chappe.pipeline.spans import Happenings
 from chappe.pipeline.steps import (
@@ -44,6 +46,7 @@ from chappe.pipeline.steps import (
 from chappe.pipeline.trails import Trails
 
 LATENCY, LINKS, FLOWS, DELIVERY, ROOMS = "latency", "links", "flows", "delivery", "rooms"
+JOBS = "jobs"
 
 
 class Sums:
@@ -64,6 +67,8 @@ class Sums:
         yield DELIVERY, self._delivery()
         if self._is(ROOM).any():
             yield ROOMS, self._rooms()
+        if self._is(PUSH).any():
+            yield JOBS, self._jobs()
 
     def _column(self, name: str) -> pa.Array:
         return whole(self._paths[name])
@@ -98,6 +103,10 @@ class Sums:
         """Of messages to queues, from the sender's node to the queue's own."""
         return Ways(self._trails, self._travels | self._is("queue"))
 
+    @cached_property
+    def _pushed(self) -> Pushed:
+        return Pushed(self._trails, self._is(PUSH))
+
     def _steps(self) -> Iterator[Steps]:
         yield self._ways.arrivals
         yield self._ways.stays()
@@ -109,12 +118,23 @@ class Sums:
         queued = self._queued
         for name, us in queued.steps():
             yield Steps(queued.of, same(queued.of, HOP[name]), same(queued.of, WHOLE), us)
+        if self._is(PUSH).any():
+            yield from self._pushes()
+
+    def _pushes(self) -> Iterator[Steps]:
+        trails, some = self._trails, self._pushed.arrivals
+        kept = np.flatnonzero(trails.any_of("push_sent") & self._is(PUSH)[trails.of])
+        us = between(trails.came[kept], trails.at[kept])
+        yield Steps(trails.of[kept], same(kept, HOP["store"]), same(kept, WHOLE), us)
+        of, us = some.of[some.live], between(self._born[some.of], some.time)[some.live]
+        yield Steps(of, same(of, HOP["arrival"]), same(of, WHOLE), us, some.n[some.live])
 
     def _latency(self) -> pa.Table:
-        parts = list(self._steps())
-        of, hop, role, us = (np.concatenate(column) for column in zip(*parts, strict=True))
+        parts = [step if step.n is not None else step._replace(n=same(step.of, 1))
+                 for step in self._steps()]  # fmt: skip
+        of, hop, role, us, n = (np.concatenate(column) for column in zip(*parts, strict=True))
         known = us < NONE
-        of, hop, role, us = of[known], hop[known], role[known], us[known]
+        of, hop, role, us, n = of[known], hop[known], role[known], us[known], n[known]
         made = summed(
             {
                 **self._keys(of, "app", "family"),
@@ -123,9 +143,10 @@ class Sums:
                 "window": _window(self._born[of]),
                 "bucket": buckets_of(us),
             },
-            {"scaled": 1 / self._share[of]},
+            {"scaled": n / self._share[of], "n": n},
             {"max": us},
         )
+        made["count"] = made.pop("n")
         return self._named(
             made,
             hop=pa.array(HOPS).take(pa.array(made["hop"])),
@@ -199,6 +220,8 @@ class Sums:
         delivered = present(self._column("delivered"))
         promised = np.where(travels, delivered | open_ | vain, ~self._is("other") & ~cancelled)
         whole = delivered & (~travels | (~open_ & ~vain))
+        # Of notes it is each client that counts.
+        promised &= ~self._is(PUSH)
         waited = between(self._long("ready"), self._long("lent"))
         took = np.where(queued, waited, between(self._born, self._long("delivered")))
         limit = np.where(queued, self._options.queue_sla_ms, self._options.sla_ms) * 1000
@@ -213,7 +236,36 @@ class Sums:
             {},
         )
         made["messages"] = made.pop("count")
-        return self._named(made)
+        if not self._is(PUSH).any():
+            return self._named(made)
+        noted = self._notes()
+        return self._named({name: np.concatenate([made[name], noted[name]]) for name in made})
+
+    def _notes(self) -> dict[str, npt.NDArray[Any]]:
+        """What is delivered of notes. To those that were offline nothing was promised before they
+        came back: for them, it is in time whenever they have it."""
+        pushed, some = self._pushed, self._pushed.arrivals
+        took = between(self._born[some.of], some.time)
+        timely = ~some.live | (took <= self._options.sla_ms * 1000)
+        in_time = np.bincount(some.of, np.where(timely, some.n, 0), len(self._born))
+        messages = pushed.aimed - pushed.withdrawn
+        of = np.flatnonzero(messages > 0)
+        made = summed(
+            {**self._keys(of, "app", "family"), "window": _window(self._born[of])},
+            {
+                "delivered": pushed.arrived[of],
+                "in_time": in_time[of].astype(np.int64),
+                "scaled": messages[of] / self._share[of],
+                "messages": messages[of],
+            },
+            {},
+        )
+        del made["count"]
+        return made
+
+    def _jobs(self) -> pa.Table:
+        notes, job = np.flatnonzero(self._is(PUSH)), self._trails.first_word("job")
+        return counts_of(notes, self._pushed, self._paths, job)
 
     def _rooms(self) -> pa.Table:
         """Messages to rooms; the most who got one of them, and on how many gateways."""

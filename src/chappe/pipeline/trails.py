@@ -98,6 +98,26 @@ class Trails:
         return ranks(self._columns["group_name"])[0][0]
 
     @cached_property
+    def client(self) -> Longs:
+        """As a number, or -1: it is of none, or of several."""
+        return ranks(self._columns["client"])[0][0]
+
+    @cached_property
+    def counts(self) -> Flags:
+        """Where it is told how many."""
+        return present(self._columns["n"])
+
+    @cached_property
+    def offline(self) -> Longs:
+        return longs(self._columns["offline"])
+
+    @cached_property
+    def expires(self) -> Longs:
+        """When a note of push does, by the clock of all, or NONE."""
+        told = longs(self._columns["expires"])
+        return np.where(told < NONE, told + self.shift, NONE)
+
+    @cached_property
     def well(self) -> Flags:
         """Where no reason is told."""
         return ~present(self._columns["reason"])
@@ -131,6 +151,10 @@ class Trails:
     def unwanted(self) -> Flags:
         """Where it was dropped because nobody wanted it."""
         return equal(self._columns["reason"], "nobody")
+
+    def for_reason(self, *reasons: str) -> Flags:
+        """Where one of these reasons is told."""
+        return flags(pc.is_in(self._columns["reason"], value_set=pa.array(reasons)))
 
     @cached_property
     def _nodes(self) -> tuple[list[Longs], list[str]]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.text import Text
 from rich.tree import Tree
 
-from chappe.pipeline.kinds import DROPPING, PASSING, STAYING
+from chappe.pipeline.kinds import DROPPING, PASSING, PUSH, STAYING
 from chappe.pipeline.whereabouts import comings, role_of
 
 Hop = dict[str, Any]
@@ -20,11 +20,17 @@ _COLOURS: Final = {
     "copied": "dim",
     "died": "bold red",
     "purged": "red",
+    "push_acked": "green",
+    "push_clicked": "green",
+    "push_dropped": "yellow",
+    "push_retracted": "yellow",
     "returned": "yellow",
     **dict.fromkeys(DROPPING, "bold red"),
 }
 # With these a node tells which others it handed a message to.
-_HANDING: Final = (*PASSING, "asked")
+_HANDING: Final = (*PASSING, "asked", "push_sent")
+# Of so many clients it is shown what became of a note.
+_CLIENTS_MAX: Final = 50
 _VERDICTS: Final = {"lost": "bold red", "duplicated": "yellow", "late": "yellow", "unknown": "red"}
 
 
@@ -36,6 +42,10 @@ def tree_of(path: dict[str, Any], verdicts: list[dict[str, Any]]) -> Tree:
     if path["family"] == "queue":
         _add_travelled(tree, [hop for hop in hops if _group(hop) is None], path["born"], telling)
         _add_groups(tree, [hop for hop in hops if _group(hop) is not None], path["born"])
+    elif path["family"] == PUSH:
+        counted = [hop for hop in hops if hop["client"] is None]
+        _add_travelled(tree, counted, path["born"], telling)
+        _add_clients(tree, [hop for hop in hops if hop["client"] is not None], path["born"])
     else:
         _add_travelled(tree, hops, path["born"], telling)
     for verdict in verdicts:
@@ -71,6 +81,19 @@ def _add_groups(tree: Tree, hops: list[Hop], born: int | None) -> None:
         if name not in groups:
             groups[name] = tree.add(Text(f"group {_plain(name) or '(none)'}", "bold"))
         groups[name].add(_line(hop, born))
+
+
+def _add_clients(tree: Tree, hops: list[Hop], born: int | None) -> None:
+    """What became of a note at each client by itself, of the first of many."""
+    clients: dict[str, list[Hop]] = {}
+    for hop in hops:
+        clients.setdefault(hop["client"], []).append(hop)
+    for name in list(clients)[:_CLIENTS_MAX]:
+        branch = tree.add(Text(f"client {_plain(name)}", "bold"))
+        for hop in clients[name]:
+            branch.add(_line(hop, born))
+    if len(clients) > _CLIENTS_MAX:
+        tree.add(Text(f"and {len(clients) - _CLIENTS_MAX:,} more clients", "dim"))
 
 
 def _add_travelled(tree: Tree, hops: list[Hop], born: int | None, telling: set[str]) -> None:
@@ -155,6 +178,7 @@ def _words(hop: Hop) -> list[str]:
         words.append(f"as {_plain(hop['role'])}")
     if hop["kind"] in PASSING and hop["n"]:
         words.append(f"to {hop['n']:,} session{'s' if hop['n'] != 1 else ''}")
+    words += _pushed(hop)
     if hop["went_to"]:
         words.append("on to " + ", ".join(map(_plain, hop["went_to"])))
     if hop["attempt"] is not None:
@@ -169,6 +193,18 @@ def _words(hop: Hop) -> list[str]:
         words.append(f"took {_span(hop['at'] - hop['came'])}")
     if hop["reason"]:
         words.append(f"({_plain(hop['reason'])})")
+    return words
+
+
+def _pushed(hop: Hop) -> list[str]:
+    """What is told of notes alone."""
+    words = []
+    if hop["kind"].startswith("push_") and hop["n"] is not None:
+        words.append(f"{hop['n']:,} client{'s' if hop['n'] != 1 else ''}")
+    if hop["offline"]:
+        words.append(f"{hop['offline']:,} offline")
+    if hop["expires"] is not None:
+        words.append(f"until {_clock(hop['expires'])}")
     return words
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from chappe.pipeline.kinds import DROPPING, PASSING, SENDING
+from chappe.pipeline.kinds import DROPPING, PASSING, PUSH, SENDING
 from chappe.pipeline.options import Options
 from chappe.pipeline.whereabouts import came_through, role_of
 
@@ -29,7 +29,10 @@ def settled(path: Row, options: Options) -> list[Verdict]:
     """What a path says by itself, whatever else is known later."""
     if not path["suspect"]:
         return []
-    found = (_dropped(path), _twice(path), _late(path, options), _unsure(path))
+    if path["family"] == PUSH:
+        found: tuple[Verdict | None, ...] = (_shown_twice(path), _arrived_late(path, options))
+    else:
+        found = (_dropped(path), _twice(path), _late(path, options), _unsure(path))
     return [verdict for verdict in found if verdict is not None]
 
 
@@ -136,6 +139,33 @@ def _waited(path: Row, promised_us: int) -> Verdict | None:
         since = max((time for time in sent_again if time <= handed), default=path["ready"])
         if since is not None and handed - since > promised_us:
             return _at(hop, "late", f"waited {(handed - since) // 1000} ms")
+    return None
+
+
+def _shown_twice(path: Row) -> Verdict | None:
+    """A client had a note for the first time twice, or more had it than it was sent to."""
+    seen: set[str] = set()
+    arrived, aimed = 0, max((hop["n"] or 0 for hop in _of_kind(path, "push_sent")), default=None)
+    for hop in _of_kind(path, "push_acked"):
+        client = hop["client"]
+        if client in seen:
+            return _at(hop, "duplicated", f"acknowledged twice by {client}")
+        arrived += _or(hop["n"], 0) if client is None else 1
+        if client is not None:
+            seen.add(client)
+        if aimed is not None and arrived > aimed:
+            return _at(hop, "duplicated", f"acknowledged {arrived} times, and sent to {aimed}")
+    return None
+
+
+def _arrived_late(path: Row, options: Options) -> Verdict | None:
+    """Of those who were there when a note was sent, the first that had it later than promised."""
+    for hop in _of_kind(path, "push_acked"):
+        came = time_of(hop) if hop["came"] is None else hop["came"] + hop["shift"]
+        took = came - path["born"]
+        some = hop["client"] is not None or _or(hop["n"], 0) > 0
+        if some and hop["reason"] == "live" and took > options.sla_ms * 1000:
+            return _at(hop, "late", f"took {(took + 500) // 1000} ms")
     return None
 
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chappe.pipeline.kinds import TRAVELLING
+from chappe.pipeline.kinds import PUSH, TRAVELLING
 from chappe.pipeline.report.chart import (
     Drawing,
     Section,
@@ -29,12 +29,13 @@ from chappe.pipeline.sketch import time_of
 _FAMILIES: Final = {
     family: "user" if family == "send" else family
     for family in ("send", "topic", "queue", "request", *TRAVELLING)
-}
+} | {PUSH: "device"}
 # Of each family the step that its people wait for.
 WHOLE: Final = {
     **{(f, "delivery"): f"to {word}s" for f, word in _FAMILIES.items() if f in TRAVELLING},
     ("queue", "wait"): "in queues, until handed out",
     ("request", "answer"): "requests, until answered",
+    (PUSH, "arrival"): "to devices that are online, until acknowledged",
 }
 # All steps in the order in which a message goes through them, and what they are called.
 _HOPS: Final = {
@@ -49,6 +50,7 @@ _HOPS: Final = {
     ("work", "whole"): "until acknowledged",
     ("done", "whole"): "all of it",
     ("answer", "whole"): "until answered",
+    ("arrival", "whole"): "all of it",
 }
 _SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 # Of a heat map, how many of the sketches' buckets one cell is high.

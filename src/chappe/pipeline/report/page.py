@@ -15,7 +15,18 @@ import pyarrow.compute as pc
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
-from chappe.pipeline.report import audit, delivery, latency, links, queues, rooms, sessions, ways
+from chappe.pipeline.kinds import PUSH
+from chappe.pipeline.report import (
+    audit,
+    delivery,
+    jobs,
+    latency,
+    links,
+    queues,
+    rooms,
+    sessions,
+    ways,
+)
 from chappe.pipeline.report.chart import Drawing, Section, shares, told_ms
 from chappe.pipeline.report.gold import SHAPES, Gold, Period
 from chappe.pipeline.report.sketches import COLUMNS, NOTHING, flattened, sketches
@@ -73,7 +84,7 @@ def write(tables: Path, out: Path, period: Period = _ALWAYS) -> Written:
 def _shown(gold: Gold) -> _Shown:
     # One span for all, so that plots below each other are of the same time.
     named = dict.fromkeys(shape.table or name for name, shape in SHAPES.items())
-    of_tables = (gold.windows(name) for name in (*named, "latency", "rooms"))
+    of_tables = (gold.windows(name) for name in (*named, "latency", "rooms", "jobs"))
     span = Span(itertools.chain(*of_tables, audit.windows(gold)))
     tables = {name: gold.stepped(name, span) for name in SHAPES}
     # Who came before and is still there is there.
@@ -90,6 +101,7 @@ def _shown(gold: Gold) -> _Shown:
             rooms.gather(gold, span), tables["room_load"], tables["role_links"], span
         ),
         "queues": queues.section(tables["queues"], span),
+        "push": jobs.section(jobs.gather(gold, span), span),
         "sessions": sessions.section(tables["sessions"], span),
         "audit": audit.section(found, span),
     }
@@ -181,14 +193,16 @@ def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def _tiles(shown: _Shown) -> Iterator[tuple[str, str, str]]:
     """Figures at a glance: value, words, and how it looks."""
     everything = shown.tables["delivery"]
-    # What a queue holds back may be meant to wait: it has figures of its own.
-    delivered = everything.filter(pc.not_equal(everything["family"], "queue"))
+    # What a queue holds back may be meant to wait, and who is offline cannot have what is pushed:
+    # both have figures of their own.
+    apart = pc.is_in(everything["family"], value_set=pa.array(["queue", PUSH]))
+    delivered = everything.filter(pc.invert(apart))
     messages, in_time = _sum(delivered, "messages"), _sum(delivered, "in_time")
     share = shares(in_time, messages)
     yield f"{_sum(everything, 'scaled'):,.0f}", "messages", ""
     # Never rounded up: 100 % is all of them.
     told = "none" if share is None else f"{floor(share * 1000) / 1000:g} %"
-    yield told, "arrived in time, queues apart", _looks(share)
+    yield told, "arrived in time, queues and push apart", _looks(share)
     delivery_of = sketches(shown.times, ["hop"]).get(("delivery",), NOTHING)
     for words, at in (("median to users and topics", 0.5), ("99 of 100 within", 0.99)):
         yield told_ms(delivery_of.percentile_ms(at)), words, ""

@@ -65,7 +65,7 @@ def flattened(latency: Iterable[pa.Table], span: Span) -> pa.Table:
     """
     tally = Tally([*_KEYS, "bucket"], {"count": "sum"})
     for part in latency:
-        tally.add(_exploded(span.stepped(part), _KEYS))
+        tally.add(exploded(span.stepped(part), _KEYS))
     return tally.table(_TIMES)
 
 
@@ -92,7 +92,7 @@ def _summed(rows: pa.Table, keys: list[str]) -> pa.Table:
     return summed.rename_columns(names).select([*keys, "bucket", "count"])
 
 
-def _exploded(table: pa.Table, keys: list[str]) -> pa.Table:
+def exploded(table: pa.Table, keys: list[str]) -> pa.Table:
     """A row for each bucket of each row."""
     lists = table["buckets"].combine_chunks()
     parents, flat = pc.list_parent_indices(lists), pc.list_flatten(lists)

@@ -11,7 +11,7 @@ from pyarrow.dataset import dataset
 from rich.console import Console
 
 from chappe.pipeline.audit import OPEN
-from chappe.pipeline.kinds import TRAVELLING
+from chappe.pipeline.kinds import PUSH, TRAVELLING
 from chappe.pipeline.report.audit import Audit
 from chappe.pipeline.report.chart import Section
 from chappe.pipeline.report.gold import Gold
@@ -27,6 +27,7 @@ _FAMILIES: Final = {
     "send": "a message to a user",
     "queue": "a message of a queue",
     "request": "a request",
+    PUSH: "a note to devices",
 }
 
 
