@@ -30,7 +30,7 @@ from chappe.errors import (
 from chappe.message import Message
 
 if TYPE_CHECKING:
-    from chappe import blocking
+    from chappe import blocking, device
     from chappe.node.embedded import Hub
 
 __all__ = [
@@ -57,16 +57,17 @@ __all__ = [
     "Unreachable",
     "blocking",
     "connect",
+    "device",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """A hub and the blocking face, when first asked for: a client does without either, and a hub
-    takes longer to import than all the rest."""
+    """A hub, the blocking face and devices, when first asked for: a client does without them, and a
+    hub takes longer to import than all the rest."""
     if name == "Hub":
         found: object = import_module("chappe.node.embedded").Hub
-    elif name == "blocking":
-        found = import_module("chappe.blocking")
+    elif name in ("blocking", "device"):
+        found = import_module(f"chappe.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found

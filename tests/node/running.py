@@ -12,7 +12,7 @@ from chappe.log.options import JournalOptions
 from chappe.node.node import Node
 from chappe.node.options import EventsOptions, NodeOptions
 
-PORTS = {"port": 0, "http_port": 0, "tcp_port": 0}
+PORTS = {"port": 0, "http_port": 0, "tcp_port": 0, "comet_port": 0}
 
 
 def options_of(folder: Path, **changes: Any) -> NodeOptions:

@@ -31,11 +31,11 @@ from tests.node.running import options_of, running
 async def test_every_edge_listens_and_says_where(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         where = node.addresses()
-        assert set(where) == {"websocket", "http", "tcp"}
+        assert set(where) == {"websocket", "http", "tcp", "comet"}
         assert where["websocket"].startswith("ws://127.0.0.1:")
         assert where["websocket"].endswith("/ws")
         ports = {address.split(":")[2].split("/")[0] for address in where.values()}
-        assert len(ports - {"0"}) == 3
+        assert len(ports - {"0"}) == 4
         async with (
             connect(where["websocket"], as_="user:a") as a,
             connect(where["tcp"], as_="user:b") as b,
@@ -55,7 +55,8 @@ async def test_tls_is_spoken_on_every_edge_and_nothing_else_is(tmp_path: Path) -
     trust = ssl.create_default_context(cafile=str(cert))
     async with running(tmp_path, tls=Tls(cert=str(cert), key=str(key))) as node:
         where = node.addresses()
-        assert [address.split(":")[0] for address in where.values()] == ["wss", "https", "tls"]
+        schemes = [address.split(":")[0] for address in where.values()]
+        assert schemes == ["wss", "https", "tls", "tls"]
         async with (
             connect(where["websocket"], as_="user:a", tls=trust) as a,
             connect(where["tcp"], as_="user:b", tls=trust) as b,
@@ -204,9 +205,9 @@ async def test_a_node_listens_where_it_is_told_to(tmp_path: Path) -> None:
     thresholds = gc.get_threshold()
     node = Node(options_of(tmp_path), listen=listen)
     await node.start()
-    assert asked == [("127.0.0.1", 0)] * 3
+    assert asked == [("127.0.0.1", 0)] * 4
     assert node.addresses()["tcp"] == "tcp://127.0.0.1:1234"
     await node.drain()
     gc.set_threshold(*thresholds)
     gc.unfreeze()
-    assert asked[3:] == [("closed", 0)] * 3
+    assert asked[4:] == [("closed", 0)] * 4

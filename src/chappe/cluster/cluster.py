@@ -139,8 +139,8 @@ class Cluster:
         """Take part: from here on the hub's sessions are announced."""
         hub = self._hub
         hub.node, hub.tag = self.name, self._tag_of(self.name)
-        hub.on_online = self.routes.came
-        hub.on_offline = self.routes.went
+        hub.on_online.append(self.routes.came)
+        hub.on_offline.append(self.routes.went)
         hub.on_left.append(self.carriage.left)
         hub.on_tick = self._end_tick
         self._application.directory.on_change = self._tell_record

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from chappe.client.backoff import Backoff
+from chappe.backoff import Backoff
 from chappe.cluster.link import Link
 from chappe.registry.membership import Member
 

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from picows.common import WSError
 
-from chappe.client.backoff import Backoff
+from chappe.backoff import Backoff
 from chappe.clock import Clock
 from chappe.cluster.counters import MeshCounters
 from chappe.cluster.dialler import Dialler
@@ -139,6 +139,7 @@ class Mesh:
             loop=loop, clock=clock, keeper=self, options=options.link, rng=rng
         )
         self._links: dict[str, Link] = {}
+        self._members: Members = {}
         # Accepted and not yet up, in the order in which they came.
         self._strangers: dict[Link, None] = {}
         # Dialled and not yet up, by what tells them apart.
@@ -155,6 +156,11 @@ class Mesh:
     def links(self) -> Mapping[str, Link]:
         """The links that are up, by the peer's name."""
         return MappingProxyType(self._links)
+
+    @property
+    def unlinked(self) -> list[str]:
+        """Members that the registry knows, and that this one has no link to."""
+        return [name for name in self._members if name not in self._links and name != self.me.name]
 
     async def start(self) -> None:
         """Listen, join, and begin to link; raises ConfigError or ClusterError."""
@@ -353,6 +359,7 @@ class Mesh:
 
     def _follow(self, members: Members) -> None:
         """Dial who is new, and nobody who has left."""
+        self._members = members
         for name in [name for name in self._diallers if name not in members]:
             self._diallers.pop(name)[1].cancel()
         for name, member in members.items():

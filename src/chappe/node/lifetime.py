@@ -20,6 +20,11 @@ class Lifetime(ABC):
         # Why this node cannot go on, should that happen.
         self.failed: asyncio.Future[ClusterError] = self._loop.create_future()
 
+    def fail(self, reason: str) -> None:
+        """Let whoever runs this node end it: it cannot go on. The first reason counts."""
+        if not self.failed.done():
+            self.failed.set_result(ClusterError(reason))
+
     @abstractmethod
     async def start(self) -> None:
         """Remember, join, and listen; raises ConfigError, ClusterError or StorageError."""

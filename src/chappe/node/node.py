@@ -23,19 +23,22 @@ from chappe.edge.tcp import TcpConnection
 from chappe.edge.websocket import WebSocketEdge
 from chappe.endpoints.application import Application
 from chappe.endpoints.directory import Directory
+from chappe.endpoints.notes import Notes
 from chappe.endpoints.revocation import DirectoryRevocations
 from chappe.errors import CloseCode, ClusterError, ConfigError, StorageError
 from chappe.hub.hub import Hub
 from chappe.ids import Snowflake
+from chappe.node.circle import Circle
 from chappe.node.floor import FileFloor
 from chappe.node.folder import DataFolder
 from chappe.node.lifetime import Lifetime, settle_collector
 from chappe.node.neighbourhood import Neighbourhood, Place
 from chappe.node.options import NodeOptions
 from chappe.node.parts import ITS_OWN, Parts, kept_parts
+from chappe.node.pushing import Pushing
 from chappe.node.queueing import Queueing, lone_name
 from chappe.node.recording import Recording
-from chappe.node.rooming import Circle, Rooming
+from chappe.node.rooming import Rooming
 from chappe.node.tls import server_context
 from chappe.queues.metrics import QueueMetrics
 from chappe.registry.url import open_registry
@@ -134,6 +137,18 @@ class Node(Lifetime):
                 shared_store=parts.store is not None or "store" not in kept_parts(options),
                 lobby=self._application.lobby,
             )
+            self.pushing = Pushing(
+                options,
+                name=self.name,
+                data=self._data.path,
+                clock=self._clock,
+                recorder=self.recorder,
+                circle=Circle(registry=place.registry, secret=place.secret) if place else None,
+                listen=self._open_listener,
+                listen_links=self._accept_links,
+                tls=self._tls,
+                notes=Notes(self.hub, self._application),
+            )
         self._queue_metrics = QueueMetrics(self._application.queues)
         self._websocket = WebSocketEdge(
             self.hub,
@@ -159,14 +174,16 @@ class Node(Lifetime):
             gather=parts.gather,
             queues=self._queues_of,
             rooms=self.rooming.report,
+            push=self.pushing.desk,
+            failures=self._failures,
         )
         self.neighbourhood.cluster.visits.serve = self._http.relayed
         self._ports: dict[str, int] = {}
         self.neighbourhood.on_replaced = self._replaced
+        self.rooming.on_failed = self.pushing.on_failed = self.fail
 
     def _replaced(self, by: str) -> None:
-        if not self.failed.done():
-            self.failed.set_result(ClusterError(f"name: another node has become {by}"))
+        self.fail(f"name: another node has become {by}")
 
     def _metrics(self) -> Iterator[Metric]:
         """What the parts beside the hub have to tell."""
@@ -175,8 +192,13 @@ class Node(Lifetime):
             yield from self._queueing.copying.metrics()
         yield from self._recording.metrics()
         yield from self.rooming.metrics()
+        yield from self.pushing.metrics()
         if self._options.dev or self._options.cluster.metrics:
             yield from self.neighbourhood.metrics()
+
+    def _failures(self) -> list[str]:
+        """What this node does no more, by mistake."""
+        return self.rooming.failures() + self.pushing.failures()
 
     def _queues_of(self, app: str) -> Iterator[str]:
         """The addresses of an app's queues, wherever they live."""
@@ -217,6 +239,7 @@ class Node(Lifetime):
             await self._queueing.start()
             # An id: those of a later life are larger, whatever the clock says.
             await self.rooming.start(self.hub.ids.next())
+            await self.pushing.start(self.hub.ids.node)
             self._listen("websocket", self._websocket.protocol, options.port)
             self._listen("http", self._http.protocol, options.http_port)
             self._listen("tcp", lambda: TcpConnection(self.hub), options.tcp_port)
@@ -263,7 +286,7 @@ class Node(Lifetime):
         return {
             edge: f"{schemes[edge]}://{host}:{port}{paths.get(edge, '')}"
             for edge, port in self._ports.items()
-        } | self.rooming.addresses()
+        } | (self.rooming.addresses() | self.pushing.addresses())
 
     def counts(self) -> Iterable[Metric]:
         """What the node has counted, as `/metrics` tells it."""
@@ -278,6 +301,7 @@ class Node(Lifetime):
         # HTTP stays until the end: polled sessions collect what they were promised, and whoever
         # asks is told that this node is not ready.
         self._stop_listening("websocket", "tcp")
+        self.pushing.stop_listening()
         self.hub.drain("this node is going away", _RECONNECT_SPREAD_MS)
         deadline = self._loop.time() + self._options.drain_s
         while self.hub.sessions and (left := deadline - self._loop.time()) > 0:
@@ -297,6 +321,7 @@ class Node(Lifetime):
         await self._http.stop()
         # First of what others know of: until they have heard of it, they send messages here.
         await self.rooming.stop()
+        await self.pushing.stop()
         self.hub.stop()
         self._application.stop()
         await self._queueing.stop()

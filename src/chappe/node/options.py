@@ -21,7 +21,11 @@ from chappe.errors import ConfigError
 from chappe.hub.options import HubOptions
 from chappe.ids import NODE_MAX
 from chappe.log.options import JournalOptions
-from chappe.node.roles import HUB, ROOM_ROLES, check_roles, played, split_roles
+from chappe.node.roles import HUB, PUSH_ROLES, ROOM_ROLES, check_roles, played, split_roles
+from chappe.push.admin.options import DeskOptions
+from chappe.push.options import CometOptions
+from chappe.push.state.url import NAMES as STATES
+from chappe.push.webpush.options import WebPushOptions
 from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
 from chappe.rooms.options import RoomsOptions
@@ -37,10 +41,11 @@ EVENT_LOGS = "_log"
 # Smaller shares cannot be told apart from none.
 _SHARE_MIN = 0.00001
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# Sections inside the sections about the cluster and about rooms.
-_NESTED = ("tls", "link", "probe")
+# Sections inside the sections about the cluster, rooms and push.
+_NESTED = ("tls", "link", "probe", "comet", "desk", "webpush", "states")
 # More processes than a machine has cores help nobody.
 WORKERS_MAX = 256
+COMET_PORT = 7405
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,6 +123,47 @@ class EventsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ConfigError("events.disk_bytes_max: must be at least twice events.segment_bytes")
 
 
+class PushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Push to devices: where its processes are reached, and where they keep what they know."""
+
+    # What devices are told to connect to, such as push.example.org:443, or tls://push.example.org:443
+    # where something in front speaks TLS; where it listens if not given.
+    advertise: str = ""
+    # For links between processes of push; three above that of links between nodes if not given.
+    port: int | None = None
+    # Where what is embedded lies; the data folder if not given.
+    folder: str = ""
+    # A file with the key that secrets are sealed with: one that a node alone has made, where it was
+    # moved to others; what the cluster's secret makes, or the folder has, if not given.
+    key: str = ""
+    # By name of a state, where that is kept; where nothing is said, `store` says it for all.
+    states: dict[str, str] = {}
+    # How often what expired is forgotten.
+    sweep_s: float = 5.0
+    # A comet that is not linked for so long is taken to be gone, and nobody to be on it.
+    gone_s: float = 30.0
+    comet: CometOptions = CometOptions()
+    desk: DeskOptions = DeskOptions()
+    webpush: WebPushOptions = WebPushOptions()
+
+    def __post_init__(self) -> None:
+        for name in self.states:
+            if name not in STATES:
+                raise ConfigError(f"push.states: {name!r} is none of {', '.join(STATES)}")
+        scheme, given, _ = self.advertise.partition("://")
+        if given and scheme not in ("tcp", "tls"):
+            raise ConfigError(f"push.advertise: {scheme}:// is neither tcp:// nor tls://")
+        for name in ("sweep_s", "gone_s"):
+            # So written, NaN is refused as well.
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"push.{name}: must be above 0, and finite")
+        if self.port is not None and not 0 <= self.port <= 65_535:
+            raise ConfigError(f"push.port: {self.port} is not a port")
+        scheme, sep, _ = self.advertise.rpartition("://")
+        if sep and scheme not in ("tcp", "tls"):
+            raise ConfigError("push.advertise: HOST:PORT, tcp://HOST:PORT or tls://HOST:PORT")
+
+
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set about a node."""
 
@@ -126,6 +172,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     port: int = 7400
     http_port: int = 7401
     tcp_port: int = 7402
+    # For devices; 7405 if not given, or any where `port` or `http_port` is any.
+    comet_port: int | None = None
     data: str = ".chappe"
     # Who knows the other nodes: memory (there are none), redis://, zookeeper://, kubernetes://.
     registry: str = "memory"
@@ -138,7 +186,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Part of every message id: no two nodes of a cluster have the same. Given out by the registry
     # if it can; 0 for a node alone.
     number: int | None = None
-    # What it does: hub, proxy, broker, router, gateway; all of it if nothing is said.
+    # What it does: hub, proxy, broker, router, gateway, comet, web, admin; all of it if nothing is
+    # said.
     roles: tuple[str, ...] = ()
     # How many nodes share this machine's ports; above 1 they are processes of their own.
     workers: int = 1
@@ -159,6 +208,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     traffic: Traffic = Traffic()
     presence: PresenceOptions = PresenceOptions()
     rooms: RoomsOptions = RoomsOptions()
+    push: PushOptions = PushOptions()
     journal: JournalOptions = JournalOptions()
     queue_limits: QueueLimits = QueueLimits()
     replication: ReplicationOptions = ReplicationOptions()
@@ -170,8 +220,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hooks: dict[str, HookOptions] = {}
 
     def __post_init__(self) -> None:
-        for name in ("port", "http_port", "tcp_port"):
-            if not 0 <= getattr(self, name) <= 65_535:
+        for name in ("port", "http_port", "tcp_port", "comet_port"):
+            if not 0 <= (getattr(self, name) or 0) <= 65_535:
                 raise ConfigError(f"{name}: {getattr(self, name)} is not a port")
         self._check_place()
         self._check_rooms()
@@ -206,6 +256,18 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Whether clients may come here."""
         return HUB in played(self.roles)
 
+    @property
+    def devices_port(self) -> int:
+        """Where devices are taken."""
+        if self.comet_port is not None:
+            return self.comet_port
+        return COMET_PORT if self.port and self.http_port else 0
+
+    @property
+    def has_push(self) -> bool:
+        """Whether it has a part in push."""
+        return not played(self.roles).isdisjoint(PUSH_ROLES)
+
     def _check_rooms(self) -> None:
         check_roles(self.roles)
         roles, rooms = played(self.roles), self.rooms
@@ -223,8 +285,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "rooms.router_partition: only independent routers have partitions: "
                 "rooms.independent_routers"
             )
-        if self.workers > 1 and not self.has_hub:
-            raise ConfigError("workers: share the ports of clients, and roles names no hub")
+        if self.workers > 1 and not self.has_hub and not self.has_push:
+            raise ConfigError("workers: share the ports of clients, and roles names nobody who has")
         if self.registry.startswith("kubernetes:") and not ROOM_ROLES.keys().isdisjoint(self.roles):
             raise ConfigError(
                 "roles: kubernetes:// knows members only, and rooms need values and seats: use "
@@ -289,6 +351,7 @@ def load_options(
         "traffic",
         "presence",
         "rooms",
+        "push",
         "journal",
         "queue_limits",
         "replication",
@@ -300,6 +363,7 @@ def load_options(
     # What a container learns of its place only when it starts is of these sections.
     scalars |= {f"cluster.{n}" for n in ClusterOptions.__struct_fields__ if n not in _NESTED}
     scalars |= {f"rooms.{n}" for n in RoomsOptions.__struct_fields__ if n not in _NESTED}
+    scalars |= {f"push.{n}" for n in PushOptions.__struct_fields__ if n not in _NESTED}
     scalars |= {f"events.{n}" for n in EventsOptions.__struct_fields__}
     for name, value in (defaults or {}).items():
         _set_unless_there(values, name, value)

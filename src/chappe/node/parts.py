@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chappe.edge.http.health import Gather
+from chappe.edge.http.probes import Gather
 from chappe.node.options import NodeOptions
 from chappe.registry.registry import Registry
 from chappe.store.store import Store

@@ -1,4 +1,4 @@
-"""What a node does: it has clients, it takes part in rooms, or both."""
+"""What a node does: it has clients, it takes part in rooms, in push, or in several of these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ ROOM_ROLES = {
     "router": RoleKind.ROUTER,
     "gateway": RoleKind.GATEWAY,
 }
-ALL = (HUB, *ROOM_ROLES)
+# P1: devices connect to comets, take tokens from web, and are sent notes by admin.
+COMET, WEB, ADMIN = "comet", "web", "admin"
+PUSH_ROLES = (COMET, WEB, ADMIN)
+ALL = (HUB, *ROOM_ROLES, *PUSH_ROLES)
 
 
 def split_roles(text: str) -> list[str]:
@@ -31,6 +34,12 @@ def check_roles(roles: Iterable[str]) -> None:
             raise ConfigError(f"roles: {role!r} is none of {', '.join(ALL)}")
     if "gateway" in given and HUB not in given:
         raise ConfigError("roles: a gateway has clients, so it needs a hub: hub,gateway")
+    of_rooms = [role for role in given if role in ROOM_ROLES]
+    of_push = [role for role in given if role in PUSH_ROLES]
+    if of_rooms and of_push and HUB not in given:
+        raise ConfigError(
+            f"roles: {of_rooms[0]} and {of_push[0]} are in one process only with a hub"
+        )
 
 
 def played(roles: Iterable[str]) -> frozenset[str]:
@@ -47,11 +56,18 @@ def kinds_of(roles: Iterable[str]) -> frozenset[RoleKind]:
 
 
 def check_alone(roles: frozenset[str]) -> None:
-    """Raise ConfigError for a node that nobody else is beside, unless it has clients, and of the
-    roles of rooms all or none."""
-    missing = [role for role in ALL if role not in roles]
-    if missing and roles != {HUB}:
-        raise ConfigError(
-            f"roles: without a registry that others share nobody else could be {missing[0]}; "
-            "leave roles out, or name a registry"
-        )
+    """Raise ConfigError for a node that nobody else is beside, unless it has all roles of rooms or
+    none, all of push or none, and clients."""
+    for group in (ROOM_ROLES, PUSH_ROLES):
+        missing = [role for role in group if role not in roles]
+        if missing and len(missing) < len(group):
+            raise _nobody_else(missing[0])
+    if HUB not in roles and not roles.issuperset(PUSH_ROLES):
+        raise _nobody_else(HUB)
+
+
+def _nobody_else(missing: str) -> ConfigError:
+    return ConfigError(
+        f"roles: without a registry that others share nobody else could be {missing}; "
+        "leave roles out, or name a registry"
+    )

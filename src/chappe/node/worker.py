@@ -54,7 +54,7 @@ async def _work(
     loop = asyncio.get_running_loop()
     # One without clients ends when its cord is cut, and heeds no signal: whoever signals the whole
     # group must not take it from under gateways that still drain.
-    heeded = _ORDERS if options.has_hub else ()
+    heeded = _ORDERS if options.has_hub or options.has_push else ()
     for number in _ORDERS:
         signal.signal(number, signal.SIG_IGN)
     for number in heeded:
@@ -89,10 +89,13 @@ def worker_options(shared: NodeOptions, number: int, data: Path, name: str = "")
     With a registry of their own, workers know and link to each other alone, on this machine. With
     one that is shared with others each is a node like any: it has a name and a port of its own.
     """
-    cluster, events, rooms = shared.cluster, shared.events, shared.rooms
+    cluster, events, rooms, push = shared.cluster, shared.events, shared.rooms, shared.push
     if not events.folder:
         # Whoever reads what they recorded reads it in one place.
         events = msgspec.structs.replace(events, folder=str(Path(shared.data) / EVENTS))
+    if not push.folder:
+        # What is embedded of push, all of them have in common.
+        push = msgspec.structs.replace(push, folder=shared.data)
     node_number = None
     if "registry" in kept_parts(shared):
         name, node_number = name or f"worker-{number}", (shared.number or 0) + number - 1
@@ -100,6 +103,7 @@ def worker_options(shared: NodeOptions, number: int, data: Path, name: str = "")
             cluster, host="127.0.0.1", port=0, advertise="", secret="", tls=None
         )
         rooms = msgspec.structs.replace(rooms, host="127.0.0.1", port=0, advertise="")
+        push = msgspec.structs.replace(push, port=0)
     else:
         if shared.name and not name:
             name = f"{shared.name}-{number}"
@@ -109,6 +113,8 @@ def worker_options(shared: NodeOptions, number: int, data: Path, name: str = "")
             cluster = msgspec.structs.replace(cluster, port=cluster.port + number - 1)
         if rooms.port:
             rooms = msgspec.structs.replace(rooms, port=rooms.port + number - 1)
+        if push.port:
+            push = msgspec.structs.replace(push, port=push.port + number - 1)
     return msgspec.structs.replace(
         shared,
         name=name,
@@ -117,4 +123,5 @@ def worker_options(shared: NodeOptions, number: int, data: Path, name: str = "")
         cluster=cluster,
         events=events,
         rooms=rooms,
+        push=push,
     )

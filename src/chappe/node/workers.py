@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from chappe.node.options import JOURNALS, NodeOptions
 from chappe.node.parts import kept_parts
 from chappe.node.post import Post
 from chappe.node.reservation import Reservation
-from chappe.node.roles import check_alone, played
+from chappe.node.roles import COMET, check_alone, played
 from chappe.node.unix import listen
 from chappe.node.worker import work, worker_options
 
@@ -40,8 +41,9 @@ class Workers:
         data = DataFolder(Path(options.data))
         stack.callback(data.release)
         reserved = {}
-        for name in ("port", "http_port", "tcp_port"):
-            reserved[name] = Reservation(options.host, getattr(options, name))
+        for name in _ports(options):
+            port = options.devices_port if name == "comet_port" else getattr(options, name)
+            reserved[name] = Reservation(options.host, port)
             stack.callback(reserved[name].close)
         ports = {name: reservation.port for name, reservation in reserved.items()}
         foreign = [reservation.socket for reservation in reserved.values()]
@@ -74,6 +76,15 @@ class Workers:
         told = addresses_of(self._workers[0])
         told.pop("rooms", None)
         return told | {"workers": len(self._workers)}
+
+
+def _ports(options: NodeOptions) -> Iterator[str]:
+    """Those that its workers share."""
+    if options.has_hub:
+        yield from ("port", "tcp_port")
+    if COMET in played(options.roles):
+        yield "comet_port"
+    yield "http_port"
 
 
 def keeper_post(
