@@ -13,9 +13,11 @@ LOCKED_MORE := $(LOCKED) -r constraints-more.txt -c constraints-more.txt
 # Debian packages that tests start private servers of, those that let disks fail, lose their power
 # and fill up, and networks lose datagrams, and Java for Spark; benchmarks need more.
 JAVA := openjdk-17-jre-headless
-PACKAGES := redis-server zookeeper dnsmasq-base strace e2fsprogs mount iproute2 iptables $(JAVA)
+PACKAGES := redis-server nginx libnginx-mod-stream supervisor zookeeper dnsmasq-base strace e2fsprogs mount iproute2 iptables $(JAVA)
 BENCH_PACKAGES := mosquitto rabbitmq-server valgrind
 RESULTS := benchmarks/RESULTS.md
+# Half of the time tests wait for other processes: one more at once than there are cores, 4 at most.
+JOBS := $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 3 ? cores + 1 : 4)))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types layers demo bench proof lock packages java clean
@@ -39,7 +41,7 @@ run: $(STAMP) ## Start a hub for development on this machine, with embedded part
 test: check ## Run every check and every test
 
 check: setup packages lint types layers ## What CI runs: format, lint, types, layers, tests
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -79,8 +81,8 @@ bench: PACKAGES += $(BENCH_PACKAGES)
 bench: setup packages ## Measure speed and memory beside NATS, Redis, Mosquitto and RabbitMQ
 	$(BIN)/python -m benchmarks --write $(RESULTS)
 
-proof: setup ## Run every proof at its full count, resumable; writes benchmarks/PROOF.md
-	$(BIN)/python -m benchmarks.proof
+proof: setup ## Run every proof at its full count, resumable; writes benchmarks/PROOF.md (ONLY=rooms: some)
+	$(BIN)/python -m benchmarks.proof $(ONLY)
 
 NODE_EXTRAS := --extra redis --extra zookeeper --extra kubernetes --extra parquet
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate --no-emit-options

@@ -31,11 +31,13 @@ CHAPPE = Path(sys.executable).with_name("chappe")
 class ExampleNode:
     """A node in a process of its own."""
 
-    def __init__(self, name: str, folder: Path, registry: str, secret: Path) -> None:
+    def __init__(
+        self, name: str, folder: Path, registry: str, secret: Path, store: str = "sqlite:"
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         command = [CHAPPE, "serve", "--dev", "--name", name, "--data", folder / name]
-        command += ["--registry", registry, "--cluster-secret-file", secret]
+        command += ["--registry", registry, "--cluster-secret-file", secret, "--store", store]
         command += [f"--{edge}=0" for edge in ("port", "http-port", "tcp-port", "cluster-port")]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

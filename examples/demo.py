@@ -1,8 +1,8 @@
 """All of it with one command: `python examples/demo.py`, or `make demo`.
 
-Starts a cluster of three nodes, lets topics, users, rooms, queues and a service talk across it,
-kills a node half-way and starts it again; then makes tables of what the nodes recorded, shows the
-way of one message, and writes a report to look at.
+Starts a cluster of three nodes, lets topics, users, rooms, queues, a service and push talk across
+it, kills a node half-way and starts it again; then makes tables of what the nodes recorded, shows
+the way of one message, and writes a report to look at.
 
 Needs `redis-server` and Java 17 on this machine (`make packages` installs both).
 """
@@ -38,12 +38,12 @@ AWAY_S = 5.0
 
 
 async def make_traffic(
-    nodes: list[ExampleNode], seconds: float, start: Callable[[str], Any]
+    nodes: list[ExampleNode], folder: Path, seconds: float, start: Callable[[str], Any]
 ) -> None:
     """Traffic for so long; half-way the last node ends without warning, and is started again."""
 
     async def story() -> None:
-        print("everybody talks: topics, users, rooms, queues, a service", flush=True)
+        print("everybody talks: topics, users, rooms, queues, a service, push", flush=True)
         await asyncio.sleep(seconds / 2)
         lost = nodes.pop()
         print(f"{lost.name} is killed (kill -9)", flush=True)
@@ -59,11 +59,16 @@ async def make_traffic(
         while True:
             await asyncio.sleep(TELL_S)
             counts = traffic.counts
-            sent = sum(counts[name] for name in ("published", "said", "sent", "asked", "queued"))
+            names = ("published", "said", "sent", "asked", "queued", "pushed")
+            sent = sum(counts[name] for name in names)
             gone_s = time.monotonic() - begun
             print(f"{gone_s:8.0f} s  {sent:,} sent, {counts['received']:,} received", flush=True)
 
-    traffic = Traffic([node.addresses["websocket"] for node in nodes])
+    traffic = Traffic(
+        [node.addresses["websocket"] for node in nodes],
+        [node.addresses["http"] for node in nodes],
+        folder / "devices",
+    )
     telling = asyncio.create_task(tell())
     try:
         await traffic.run(story())
@@ -104,7 +109,8 @@ def run_cluster(folder: Path, registry: str | None, seconds: float) -> None:
         nodes: list[ExampleNode] = []
 
         def start(name: str) -> None:
-            node = ExampleNode(name, folder, registry, secret)
+            # What push knows, all nodes have to see.
+            node = ExampleNode(name, folder, registry, secret, store=registry)
             stack.callback(node.stop)
             node.wait_until_ready()
             nodes.append(node)
@@ -112,7 +118,7 @@ def run_cluster(folder: Path, registry: str | None, seconds: float) -> None:
         for name in NAMES:
             start(name)
             print(f"{name} {nodes[-1].addresses['http']}", flush=True)
-        asyncio.run(make_traffic(nodes, seconds, start))
+        asyncio.run(make_traffic(nodes, folder, seconds, start))
 
 
 def chappe(*arguments: str | Path) -> str:

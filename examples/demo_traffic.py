@@ -1,4 +1,5 @@
-"""Mixed traffic for the demo: topics, users, rooms, two queues, a service, and who come and go.
+"""Mixed traffic for the demo: topics, users, rooms, two queues, a service, push, and who come and
+go.
 
 Everybody does as much as gets answered, and goes on after an error: a node will be killed.
 """
@@ -11,8 +12,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from itertools import count
+from pathlib import Path
 
 from chappe import ChappeError, Client, Item, connect
+from demo_push import PushTraffic
 
 USERS, PUBLISHERS, SENDERS, ASKERS, SPEAKERS = 20, 2, 2, 2, 2
 TOPICS = ("topic:prices", "topic:news", "topic:scores")
@@ -32,15 +35,17 @@ _random = random.Random(7)
 class Traffic:
     """Clients that talk to a cluster until they are told to stop."""
 
-    def __init__(self, urls: list[str]) -> None:
+    def __init__(self, urls: list[str], http: list[str], folder: Path) -> None:
         self._urls = urls
         self._over = asyncio.Event()
         self.counts: Counter[str] = Counter()
+        self._push = PushTraffic(http, folder, self.counts)
 
     async def run(self, meanwhile: Awaitable[None]) -> None:
         """Make traffic until `meanwhile` is done."""
         async with AsyncExitStack() as stack:
             tasks = await self._start(stack)
+            tasks += await self._push.start(stack)
             try:
                 await meanwhile
             finally:

@@ -118,7 +118,7 @@ class Served:
 @contextmanager
 def serving(data: Path, *arguments: str) -> Iterator[Served]:
     """Run `chappe serve` on free ports."""
-    ports = ("--port", "0", "--http-port", "0", "--tcp-port", "0")
+    ports = ("--port", "0", "--http-port", "0", "--tcp-port", "0", "--comet-port", "0")
     with ExitStack() as stack:
         # A file, as nobody reads what a node writes while it runs: a pipe would fill up.
         folder = stack.enter_context(tempfile.TemporaryDirectory())

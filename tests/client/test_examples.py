@@ -49,6 +49,18 @@ OF_A_NODE = {
 }
 
 
+# And these speak HTTP to one.
+OVER_HTTP = {
+    "push.py": [
+        "phone: your taxi is here",
+        "tablet: your taxi is here",
+        "phone: half price today",
+        "aimed 2, arrived 2, clicked 1",
+        "tablet, back again: thanks for riding",
+    ],
+}
+
+
 async def lines_of(name: str, url: str) -> list[str]:
     """What an example prints."""
     process = await asyncio.create_subprocess_exec(
@@ -90,9 +102,19 @@ def test_an_example_on_a_whole_node_does_what_it_says(run, tmp_path, name, edge)
     run(test())
 
 
+@pytest.mark.parametrize("name", sorted(OVER_HTTP))
+def test_an_example_over_http_does_what_it_says(run, tmp_path, name):
+    async def test():
+        async with running(tmp_path) as node:
+            for _ in range(2):
+                assert await lines_of(name, node.addresses()["http"]) == OVER_HTTP[name]
+
+    run(test())
+
+
 def test_no_example_is_forgotten():
     # tests/cli/test_cluster.py, tests/cli/test_pipeline_demo.py
-    elsewhere = {"cluster.py", "demo.py", "demo_traffic.py"}
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | set(
-        OF_A_NODE
+    elsewhere = {"cluster.py", "demo.py", "demo_push.py", "demo_traffic.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | set(OF_A_NODE) | set(
+        OVER_HTTP
     ) | elsewhere

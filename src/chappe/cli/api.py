@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from chappe.errors import ChappeError, ConfigError, request_error
 
 TIMEOUT_S = 15.0
 
+# Makes headers of a request's method, path with its query, and body.
+Proof = Callable[[str, str, bytes], Mapping[str, str]]
+
 
 class NodeUnreachable(ChappeError):
     """No node answers at that address."""
@@ -24,11 +27,14 @@ class NodeUnreachable(ChappeError):
 class NodeApi:
     """Speaks HTTP to one node."""
 
-    def __init__(self, url: str, token: str | None, ca: Path | None) -> None:
+    def __init__(
+        self, url: str, token: str | None, ca: Path | None, proof: Proof | None = None
+    ) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ConfigError(f"--http: {url} does not start with http:// or https://")
         self._url = url.rstrip("/")
         self._token = token
+        self._proof = proof
         try:
             context = ssl.create_default_context(cafile=str(ca) if ca else None)
         except OSError as error:  # an SSLError is one, too
@@ -113,6 +119,9 @@ class NodeApi:
             request.add_header("Content-Type", "application/json")
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
+        if self._proof is not None:
+            for name, value in self._proof(method, request.selector, data or b"").items():
+                request.add_header(name, value)
         try:
             response: HTTPResponse = self._opener.open(request, timeout=timeout_s)
         except HTTPError:

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from chappe.cli import events, messages, pipeline, queue, rooms, token
+from chappe.cli import events, messages, pipeline, push, queue, rooms, token
 from chappe.cli.cluster import cluster
 from chappe.cli.interrupt import Interrupted
 from chappe.cli.report import report
@@ -29,6 +29,7 @@ app.add_typer(events.app, name="events")
 app.add_typer(pipeline.app, name="pipeline")
 app.command()(trace)
 app.command()(report)
+app.add_typer(push.app, name="push")
 app.add_typer(queue.app, name="queue")
 app.add_typer(rooms.app, name="rooms")
 app.add_typer(token.app, name="token")

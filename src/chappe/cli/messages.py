@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from chappe.backoff import Backoff
 from chappe.cli.api import NodeApi, NodeUnreachable
 from chappe.cli.options import (
     HTTP,
@@ -27,7 +28,6 @@ from chappe.cli.options import (
     parse_data,
     print_json,
 )
-from chappe.client.backoff import Backoff
 from chappe.errors import Overload
 
 # As a client comes back (see ClientOptions), for as long as a node takes to be replaced.

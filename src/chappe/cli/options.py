@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from chappe.cli.api import NodeApi
+from chappe.cli.api import NodeApi, Proof
 from chappe.errors import ConfigError
 
 # A name such as :imp: is one, and no picture.
@@ -30,7 +30,13 @@ HTTP = "http://127.0.0.1:7401"
 _TOKEN = re.compile(r"[A-Za-z0-9_.=-]+")
 
 
-def api(http: str, token_file: Path | None, ca: Path | None, token: str | None) -> NodeApi:
+def api(
+    http: str,
+    token_file: Path | None,
+    ca: Path | None,
+    token: str | None,
+    proof: Proof | None = None,
+) -> NodeApi:
     """The node's API, with a token from a file or from the environment, never from a flag: flags
     are seen by everybody on the machine."""
     where = "CHAPPE_TOKEN"
@@ -42,7 +48,7 @@ def api(http: str, token_file: Path | None, ca: Path | None, token: str | None) 
             raise ConfigError(f"--token-file: {error}") from None
     if token is not None and not _TOKEN.fullmatch(token):
         raise ConfigError(f"{where}: this is not a token")
-    return NodeApi(http, token, ca)
+    return NodeApi(http, token, ca, proof)
 
 
 def parse_data(text: str) -> Any:

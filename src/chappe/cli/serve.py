@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -18,21 +17,23 @@ import uvloop
 from rich.console import Console
 from rich.panel import Panel
 
+from chappe.cli.launching import ClusterSecretFile, Config, Data, Dev, Host
 from chappe.node.options import NodeOptions, load_options
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(
-    dev: Annotated[
-        bool, typer.Option("--dev", help="Loopback only; a hello needs no token.")
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with any option.")] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen [127.0.0.1].")] = None,
+    dev: Dev = False,
+    config: Config = None,
+    host: Host = None,
     port: Annotated[int | None, typer.Option(help="WebSocket port [7400]; 0 picks one.")] = None,
     http_port: Annotated[int | None, typer.Option(help="HTTP port [7401]; 0 picks one.")] = None,
     tcp_port: Annotated[int | None, typer.Option(help="TCP port [7402]; 0 picks one.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder [.chappe].")] = None,
+    comet_port: Annotated[
+        int | None, typer.Option(help="Port for devices [7405]; 0 picks one.")
+    ] = None,
+    data: Data = None,
     registry: Annotated[
         str | None,
         typer.Option(help="memory (the default), redis://, zookeeper:// or kubernetes://."),
@@ -48,12 +49,12 @@ def serve(
     cluster_port: Annotated[
         int | None, typer.Option(help="Port for links of other nodes [7403]; 0 picks one.")
     ] = None,
-    cluster_secret_file: Annotated[
-        Path | None, typer.Option(help="The secret that nodes prove themselves with.")
-    ] = None,
+    cluster_secret_file: ClusterSecretFile = None,
     roles: Annotated[
         str | None,
-        typer.Option(help="Of hub, proxy, broker, router, gateway; commas between [all of them]."),
+        typer.Option(
+            help="Of hub, proxy, broker, router, gateway, comet, web, admin; commas between [all]."
+        ),
     ] = None,
     rooms_port: Annotated[
         int | None, typer.Option(help="UDP port for rooms [the next]; 0 picks one.")
@@ -73,6 +74,7 @@ def serve(
         "port": port,
         "http_port": http_port,
         "tcp_port": tcp_port,
+        "comet_port": comet_port,
         "data": str(data) if data else None,
         "registry": registry,
         "store": store,
@@ -99,9 +101,11 @@ def serve(
 
 
 def _supervise(options: NodeOptions) -> None:
-    from chappe.node.supervisor import Supervisor  # noqa: PLC0415, as below
+    from chappe.node.opening import load  # noqa: PLC0415, as below
+    from chappe.node.supervisor import Supervisor  # noqa: PLC0415
     from chappe.node.workers import Workers  # noqa: PLC0415
 
+    load(options)
     Supervisor(Workers(options)).run(tell_ready)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from chappe.backoff import Backoff
 from chappe.cli.api import NodeUnreachable
 from chappe.cli.options import console, json_or_text, parse_data, print_json
 from chappe.cli.queue.asker import Asker, asking
@@ -28,7 +29,6 @@ from chappe.cli.queue.remote import (
     parse_headers,
 )
 from chappe.cli.queue.tables import message_line
-from chappe.client.backoff import Backoff
 from chappe.errors import ChappeError, ConfigError, Overload
 
 # As a producer does (Q5), within a minute or two.

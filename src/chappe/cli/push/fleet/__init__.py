@@ -1,0 +1,1 @@
+"""Many devices in one process, to try out and to measure what pushes to them."""
