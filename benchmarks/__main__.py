@@ -24,6 +24,8 @@ from benchmarks.figure import Table
 from benchmarks.latency import Latency
 from benchmarks.load import Load, LoadError
 from benchmarks.memory import Memory
+from benchmarks.push import Push
+from benchmarks.pushbytes import PushBytes
 from benchmarks.queues import QueueSpeed
 from benchmarks.rejoin import Rejoin
 from benchmarks.report import compose, put_in
@@ -53,6 +55,8 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     RoomSpeed(),
     RoomSize(),
     RoomGrowth(),
+    PushBytes(),
+    Push(),
 )
 
 

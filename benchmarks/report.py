@@ -50,6 +50,10 @@ _NOTES = """\
   by a proxy and a broker, authenticated, in order and once, and knows who is in the room.
 - Many rooms: the load is five sessions at a time that wait for their answers, so that nothing is
   told again because an answer was late.
+- Push: a note is encrypted for each device and goes out in a write of its own, and so does the
+  answer to each acknowledgement, which MQTT does without: most of the CPU time is the kernel's. The
+  load is some Python processes that use raw sockets. Its devices all say what a device says; one in
+  200 checks signatures and decrypts, too.
 - One Chappe worker is one Python process on one core. NATS uses all cores: its CPU time is the sum.
 """
 

@@ -26,6 +26,13 @@ _STOP_S = 15
 _SETTLE_S = 20
 _PAUSE_S = 0.02
 _FIRST_CONNECTIONS = 16
+# What the load speaks, by what Chappe calls the port when it is ready.
+_PROTOCOLS = {
+    "websocket": ("json", "json-acknowledged"),
+    "tcp": ("packed", "packed-single", "packed-acknowledged", "packed-volatile"),
+    "http": ("http",),
+    "comet": ("push",),
+}
 
 
 class ServerError(Exception):
@@ -187,14 +194,12 @@ def start_chappe(command: str, data: Path | None = None, *, events: bool = False
         end(process, folder)
         raise ServerError(f"chappe ended before it was ready: {command}")
     taken = time.monotonic() - begun
-    json_port, packed_port, http_port = (
-        str(urlsplit(ready[key]).port) for key in ("websocket", "tcp", "http")
-    )
-    found = dict.fromkeys(("json", "json-acknowledged"), json_port)
-    found |= dict.fromkeys(
-        ("packed", "packed-single", "packed-acknowledged", "packed-volatile"), packed_port
-    )
-    found["http"] = http_port
+    found = {
+        name: str(urlsplit(ready[key]).port)
+        for key, names in _PROTOCOLS.items()
+        if key in ready
+        for name in names
+    }
     return Server("chappe", process, folder, taken, found, ready)
 
 

@@ -82,7 +82,7 @@ def node(certificate: Path, start_node: StartNode) -> Iterator[NodeProcess]:
 
 def test_every_edge_says_that_it_speaks_tls(node: NodeProcess) -> None:
     schemes = {edge: urlsplit(url).scheme for edge, url in node.addresses.items()}
-    assert schemes == {"websocket": "wss", "http": "https", "tcp": "tls"}
+    assert schemes == {"websocket": "wss", "http": "https", "tcp": "tls", "comet": "tls"}
 
 
 @pytest.mark.parametrize("edge", ["websocket", "tcp"])

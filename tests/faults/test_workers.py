@@ -158,7 +158,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_one_ready_line_says_where_all_of_them_are(workers: Workers) -> None:
     assert workers.addresses["workers"] == 2
-    assert set(workers.addresses) == {"websocket", "http", "tcp", "workers"}
+    assert set(workers.addresses) == {"websocket", "http", "tcp", "comet", "workers"}
     assert len(workers.children()) == 3
     api = Api(workers)
     assert api.request("GET", "/readyz")[0] == 200
