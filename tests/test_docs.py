@@ -30,9 +30,13 @@ from chappe.node.options import (
     EventsOptions,
     NodeOptions,
     ParquetOptions,
+    PushOptions,
     Tls,
     load_options,
 )
+from chappe.push.admin.options import DeskOptions
+from chappe.push.options import CometOptions
+from chappe.push.webpush.options import WebPushOptions
 from chappe.queues.options import QueueLimits, ReplicationOptions
 from chappe.registry.options import RegistryOptions
 from chappe.rooms.options import ProbeOptions, RoomsOptions
@@ -61,7 +65,7 @@ PYTHON_BLOCKS = [(page, block) for page in PAGES for block in blocks(page, "pyth
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     data = tmp_path_factory.mktemp("node")
-    ports = ("--port", "0", "--http-port", "0", "--tcp-port", "0")
+    ports = ("--port", "0", "--http-port", "0", "--tcp-port", "0", "--comet-port", "0")
     with (data / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
             [CHAPPE, "serve", "--dev", *ports, "--data", data],
@@ -107,6 +111,8 @@ def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> N
         "docs/events.md",
         "docs/explanation.md",
         "docs/pipeline.md",
+        "docs/push.md",
+        "docs/push-webpush.md",
         "docs/queues.md",
         "docs/rooms.md",
     ],
@@ -219,6 +225,10 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "presence": PresenceOptions,
     "rooms": RoomsOptions,
     "rooms.probe": ProbeOptions,
+    "push": PushOptions,
+    "push.comet": CometOptions,
+    "push.desk": DeskOptions,
+    "push.webpush": WebPushOptions,
     "journal": JournalOptions,
     "queue_limits": QueueLimits,
     "replication": ReplicationOptions,

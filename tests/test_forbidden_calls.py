@@ -61,6 +61,8 @@ RANDOM_ALLOWED = {"random.Random"}
 OWNERS = {
     "chappe/clock.py": {"time."},
     "chappe/edge/acceptor.py": {"socket."},
+    # Polls what an acceptor has accepted; who is simulated has transports.
+    "chappe/edge/device/polled.py": {"socket.", "select."},
     # Reads key files once, when it is made.
     "chappe/access/token.py": {"read_bytes"},
     # Reads the cluster's secret once, for whoever wires a mesh.
@@ -69,6 +71,9 @@ OWNERS = {
     "chappe/endpoints/callback.py": {"read_bytes"},
     # Chooses the machine's own randomness where its caller gives none.
     "chappe/client/connecting.py": {"random.SystemRandom"},
+    "chappe/device/device.py": {"random.SystemRandom"},
+    # A device's own small files.
+    "chappe/device/cache.py": {"os.open", "read_bytes"},
     # Knows its own thread, to refuse others.
     "chappe/simulation/loop.py": {"threading.get_ident"},
     # Kazoo has threads, and waits for them when it stops.
@@ -79,7 +84,7 @@ OWNERS = {
     # The threads in which a service's handlers may block.
     "chappe/blocking/handler.py": {"concurrent.futures.", "run_in_executor"},
     # The one thread that waits for the disk.
-    "chappe/store/sqlite.py": {"threading."},
+    "chappe/store/database.py": {"threading."},
     # The threads that wait for a journal's disk, and its files.
     "chappe/log/disk.py": {"threading."},
     "chappe/log/fs.py": {"os.open"},

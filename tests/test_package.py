@@ -23,3 +23,11 @@ def test_the_hub_and_the_blocking_face_are_there_when_they_are_asked_for() -> No
 def test_what_is_not_there_is_said_not_to_be() -> None:
     code = "import chappe\ntry:\n    chappe.nothing\nexcept AttributeError as e:\n    print(e)"
     assert run(code) == "module 'chappe' has no attribute 'nothing'"
+
+
+def test_a_device_is_there_when_it_is_asked_for_and_loads_http_only_to_ask_the_web() -> None:
+    told = run(
+        "import chappe, sys; print(chappe.device.Device.__name__, 'httpx' in sys.modules,"
+        " 'chappe.push' in sys.modules)"
+    )
+    assert told == "Device False False"
