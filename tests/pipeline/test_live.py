@@ -42,8 +42,9 @@ async def live(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
     for queue in (BACK, SHELF, GONE, LEFT):
         await clients[0].create(queue)
         await until(partial(queue_known, queue, *clients), f"all know {queue}")
+    provider = Provider(load)
     for service in SERVICES.values():
-        await takers[0].provide(service, echo)
+        await takers[0].provide(service, provider.answer)
     for at in (0, 2):
         reader = await load.connect(at, f"reader{at}")
         for topic in TOPICS.values():
@@ -66,13 +67,17 @@ async def live(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
         for topic in TOPICS.values():
             load.keep_sending(at, client, topic, load.published)
     await under_way(load, "n1", BACK)
+    await provider.hold(SERVICES["n1"])
     kill(cluster, 1, killed)
+    provider.go_on()
     # The others find a new home for what lived there.
     await load.reaches(load.asked, SERVICES["n1"], 50)
     await asyncio.to_thread(cluster.nodes[1].start)
     await under_way(load, "n1", BACK)
     await under_way(load, "n2", GONE)
+    await provider.hold(SERVICES["n2"])
     kill(cluster, 2, killed)
+    provider.go_on()
     # It would wait for it, and has been told already what it may know.
     await clients[2].close()
     await load.reaches(load.asked, SERVICES["n2"], 50)
@@ -88,8 +93,30 @@ async def whole(cluster: Cluster, load: Load, killed: dict[str, int]) -> None:
         await load.close()
 
 
-async def echo(data: Any) -> Any:
-    return data
+class Provider:
+    """Answers with what it is asked, and holds its answers back on demand: a node that is killed
+    meanwhile takes some of them along."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._held: set[tuple[str, str]] = set()
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+
+    async def answer(self, data: Any) -> Any:
+        if not self._goes_on.is_set():
+            self._held.add(self._load.asked.sent[len(data) + 2])
+            await self._goes_on.wait()
+        return data
+
+    async def hold(self, service: str) -> None:
+        """Answer nothing from now on; wait for a request to a service whose client will be told."""
+        self._goes_on.clear()
+        await until(lambda: ("n0", service) in self._held, f"{service} was asked")
+
+    def go_on(self) -> None:
+        self._held.clear()
+        self._goes_on.set()
 
 
 async def under_way(load: Load, name: str, queue: str) -> None:
