@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 
 from chappe.errors import Overload, RequestError
 from chappe.queues.redis import RedisStorage
-from chappe.queues.redis.script import Script
 from chappe.queues.state import QueueState
+from chappe.redis.script import Script
 from tests.servers import RedisServer
 
 

@@ -145,6 +145,11 @@ class Hub:
         One that is not listed is not found at its address: it takes no messages.
         """
         grant = self._authenticator.authenticate(hello)
+        self.welcome(session, grant, listed=listed)
+        return grant
+
+    def welcome(self, session: Session, grant: Grant, *, listed: bool) -> None:
+        """Let a session be who somebody has found it to be; raises Overload."""
         app = self.app(grant.app)
         if app.quota.connections and app.connections >= app.quota.connections:
             raise Overload(f"app {app.name} holds {app.quota.connections} connections already")
@@ -166,7 +171,6 @@ class Hub:
                     online(app, session.address)
         session.opened = self.recorder.came
         self.recorder.session_opened(app.name, session.address, session.id, session.edge)
-        return grant
 
     def take_in(self, session: Session, app: App, grant: Grant) -> None:
         """Make a session one of an app's, whoever vouched for it."""
@@ -251,7 +255,7 @@ class Hub:
         if session.malformed >= self.limits.malformed_max:
             self.close(session, CloseCode.MALFORMED, f"{session.malformed} malformed frames")
 
-    def close(self, session: Session, code: CloseCode, reason: str) -> None:
+    def close(self, session: Session, code: int, reason: str) -> None:
         """End a session: what it has yet to get is written first if its transport takes it."""
         if session.closed:
             return

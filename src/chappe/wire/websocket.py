@@ -17,6 +17,7 @@ from __future__ import annotations
 import codecs
 import struct
 import zlib
+from collections.abc import Iterator
 
 from chappe.errors import CloseCode, RemoteProtocolError
 from chappe.wire.limits import Limits
@@ -50,6 +51,21 @@ def frame_head(first_byte: int, size: int) -> bytes:
     if size < 65_536:
         return _HEAD_16.pack(first_byte, 126, size)
     return _HEAD_64.pack(first_byte, 127, size)
+
+
+def split_frames(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Whole frames of a server, one after the other, as (opcode, payload): for a transport that
+    makes frames itself."""
+    at, end = 0, len(data)
+    while at < end:
+        first, size = data[at], data[at + 1]
+        at += 2
+        if size >= 126:
+            width = 2 if size == 126 else 8
+            size = int.from_bytes(data[at : at + width], "big")
+            at += width
+        yield first & 0x0F, data[at : at + size]
+        at += size
 
 
 def close_reason(reason: str) -> bytes:

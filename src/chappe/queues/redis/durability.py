@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from chappe.queues.redis.calls import Calls
+from chappe.redis.calls import Calls
 
 _SAY = "; say aof=any to use it all the same"
 

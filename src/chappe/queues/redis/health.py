@@ -9,9 +9,9 @@ from contextlib import suppress
 import structlog
 
 from chappe.errors import Overload
-from chappe.queues.redis.calls import Calls, Failure
 from chappe.queues.redis.durability import faults_of
-from chappe.queues.redis.url import Place
+from chappe.redis.calls import Calls, Failure
+from chappe.redis.place import Place
 
 log = structlog.get_logger()
 

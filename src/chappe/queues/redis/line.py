@@ -19,11 +19,11 @@ from typing import Protocol
 import msgspec
 
 from chappe.errors import Overload, RequestError
-from chappe.queues.redis.calls import Calls, Failure
 from chappe.queues.redis.keys import Keys
 from chappe.queues.redis.script import COMMIT
 from chappe.queues.redis.unit import Argument, Unit
 from chappe.queues.storage import Committed
+from chappe.redis.calls import Calls, Failure
 
 # What one call may carry: a Redis does nothing else meanwhile.
 UNITS_MAX = 1_000

@@ -11,13 +11,13 @@ from chappe.errors import StorageError
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.progress import GroupState, Progress
 from chappe.queues.record import DEAD_GROUP, DEAD_LANE, DELAY_GROUP, DELAY_LANE
-from chappe.queues.redis.calls import Calls
 from chappe.queues.redis.keys import Keys, seq_of
 from chappe.queues.redis.script import LIST
 from chappe.queues.redis.unit import Unit
 from chappe.queues.redis.writing import Wants, Writing
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Key
+from chappe.redis.calls import Calls
 
 PAGE = 1_000
 # Producers whose numbers are asked for together.

@@ -10,16 +10,7 @@ does not give an old one again. It stays below 2^53, where Lua counts exactly, u
 
 from __future__ import annotations
 
-from hashlib import sha1
-
-
-class Script:
-    """A script, and the name that Redis knows it by once it has seen it."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
-
+from chappe.redis.script import Script
 
 # KEYS: meta. ARGV: the epoch that was found, how long a queue that nobody makes is remembered.
 OPEN = Script("""

@@ -15,17 +15,17 @@ import structlog
 from chappe.errors import ConfigError, Overload, RequestError, StorageError
 from chappe.queues.options import QueueLimits, QueueOptions
 from chappe.queues.record import Record, Removed, Stored
-from chappe.queues.redis.calls import Calls, Failure
 from chappe.queues.redis.health import UNDER_WAY_BYTES_MAX, Health
 from chappe.queues.redis.keys import Keys, entry_id, seq_of
 from chappe.queues.redis.line import Line
 from chappe.queues.redis.load import Loading
 from chappe.queues.redis.script import OPEN, READ
-from chappe.queues.redis.servers import open_servers
-from chappe.queues.redis.url import Place, parse_url
 from chappe.queues.redis.writing import Writing
 from chappe.queues.state import QueueState
 from chappe.queues.storage import Committed, Found, Key
+from chappe.redis.calls import Calls, Failure
+from chappe.redis.place import Place, parse_url
+from chappe.redis.servers import open_servers
 
 log = structlog.get_logger()
 

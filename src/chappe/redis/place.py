@@ -6,9 +6,10 @@
     redis+cluster://[user:password@]host[:6379][,host...]
     rediss://, rediss+sentinel://, rediss+cluster://      the same over TLS
 
-After a question mark: `prefix` of all names; `aof=require|any`; `wait=N`, replicas that must have a
-commit, within `wait_ms`; `db` of a socket; `sentinel_user` and `sentinel_password`; and for TLS
-`ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs`, `ssl_check_hostname`.
+After a question mark: `prefix` of all names; where something is to be kept, `aof=require|any`, and
+`wait=N`, replicas that must have a commit, within `wait_ms`; `db` of a socket; `sentinel_user` and
+`sentinel_password`; and for TLS `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs`,
+`ssl_check_hostname`.
 
 Nothing that is said about a place has a password in it.
 """
@@ -31,7 +32,8 @@ _SSL = frozenset(
     {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 )
 _SECRETS = frozenset({"sentinel_user", "sentinel_password"})
-_SETTINGS = frozenset({"prefix", "aof", "wait", "wait_ms"})
+# What is asked of a Redis that keeps something.
+KEEPING = frozenset({"aof", "wait", "wait_ms"})
 
 Kind = Literal["one", "unix", "sentinel", "cluster"]
 _SCHEMES: dict[str, tuple[Kind, bool]] = {
@@ -76,26 +78,38 @@ class Place:
         return f"{self.scheme}://{hosts}" + (f"/{self.path}" if self.path else "")
 
 
-def parse_url(url: str) -> Place:
-    """Take an address apart; raises ConfigError that says what is wrong, and no password."""
+class _Wrong(Exception):
+    """What is wrong with an address."""
+
+
+def parse_url(url: str, option: str = "queues", more: frozenset[str] = KEEPING) -> Place:
+    """Take an address apart, which may have `more` settings than any; raises ConfigError that names
+    the option, says what is wrong, and no password."""
+    try:
+        return _parse(url, more)
+    except _Wrong as wrong:
+        raise ConfigError(f"{option}: {wrong}") from None
+
+
+def _parse(url: str, more: frozenset[str]) -> Place:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         known = ", ".join(f"{known}://" for known in _SCHEMES)
-        raise ConfigError(f"queues: a Redis begins with one of {known}")
+        raise _Wrong(f"a Redis begins with one of {known}")
     kind, tls = _SCHEMES[scheme]
     rest, _, query = rest.partition("?")
-    settings = _settings(scheme, kind, tls, query)
+    settings = _settings(scheme, kind, tls, query, more)
     authority, _, path = rest.partition("/")
     userinfo, _, hosts = authority.rpartition("@")
     user, _, password = userinfo.partition(":")
     if kind == "unix":
         name, database = f"/{path}", settings.pop("db", "0")
         if hosts or not path:
-            raise ConfigError("queues: unix:// needs the path of a socket: unix:///run/redis.sock")
+            raise _Wrong("unix:// needs the path of a socket: unix:///run/redis.sock")
     elif kind == "sentinel":
         name, _, database = path.partition("/")
         if not name:
-            raise ConfigError(f"queues: {scheme}:// needs the name of a master: host:port/name")
+            raise _Wrong(f"{scheme}:// needs the name of a master: host:port/name")
     else:
         name, database = "", path.strip("/")
     return Place(
@@ -117,15 +131,16 @@ def parse_url(url: str) -> Place:
     )
 
 
-def _settings(scheme: str, kind: Kind, tls: bool, query: str) -> dict[str, str]:
-    known = _SETTINGS | (_SSL if tls else frozenset())
+def _settings(
+    scheme: str, kind: Kind, tls: bool, query: str, more: frozenset[str]
+) -> dict[str, str]:
+    known = more | {"prefix"} | (_SSL if tls else frozenset())
     known |= {"sentinel": _SECRETS, "unix": frozenset({"db"})}.get(kind, frozenset())
     settings = dict(parse_qsl(query, keep_blank_values=True))
     for name in settings:
         if name not in known:
-            raise ConfigError(
-                f"queues: {scheme}:// has no setting {name!r}; it may have "
-                + ", ".join(sorted(known))
+            raise _Wrong(
+                f"{scheme}:// has no setting {name!r}; it may have " + ", ".join(sorted(known))
             )
     return settings
 
@@ -133,8 +148,8 @@ def _settings(scheme: str, kind: Kind, tls: bool, query: str) -> dict[str, str]:
 def _hosts(scheme: str, kind: Kind, text: str) -> tuple[tuple[str, int], ...]:
     hosts = tuple(_host(scheme, host, _PORTS[kind]) for host in text.split(","))
     if kind == "one" and len(hosts) != 1:
-        raise ConfigError(
-            f"queues: {scheme}:// takes one host; several are of {scheme}+sentinel:// "
+        raise _Wrong(
+            f"{scheme}:// takes one host; several are of {scheme}+sentinel:// "
             f"or {scheme}+cluster://"
         )
     return hosts
@@ -149,26 +164,26 @@ def _host(scheme: str, text: str, default_port: int) -> tuple[str, int]:
         name, colon, port = text.partition(":")
         valid = not colon or bool(port)
     if not name or not valid:
-        raise ConfigError(f"queues: {scheme}:// needs a host, and maybe a port: host:port")
+        raise _Wrong(f"{scheme}:// needs a host, and maybe a port: host:port")
     return name, _number("port", port, 1, 65_535) if port else default_port
 
 
 def _database(scheme: str, kind: Kind, text: str) -> int:
     database = _number("the database", text or "0", 0, 1_000_000)
     if kind == "cluster" and database:
-        raise ConfigError(f"queues: {scheme}:// has the database 0 only")
+        raise _Wrong(f"{scheme}:// has the database 0 only")
     return database
 
 
 def _number(name: str, text: str, least: int, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
-        raise ConfigError(f"queues: {name} must be a number between {least} and {most}")
+        raise _Wrong(f"{name} must be a number between {least} and {most}")
     return int(text)
 
 
 def _prefix(text: str) -> str:
     if not text or set(text) & set("{}"):
-        raise ConfigError("queues: prefix must not be empty, nor have braces")
+        raise _Wrong("prefix must not be empty, nor have braces")
     return text
 
 
@@ -177,7 +192,7 @@ def _aof(text: str) -> Literal["require", "any"]:
         return "require"
     if text == "any":
         return "any"
-    raise ConfigError("queues: aof must be require or any")
+    raise _Wrong("aof must be require or any")
 
 
 def _flag(text: str) -> str | bool:

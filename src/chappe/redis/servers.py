@@ -31,7 +31,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from chappe.queues.redis.url import Place
+from chappe.redis.place import Place
 
 # Requests that are under way at once; what is more waits for a connection.
 CONNECTIONS = 16
@@ -54,6 +54,10 @@ class Servers(Protocol):
 
     async def each(self, commands: Sequence[Command]) -> list[list[Any]]:
         """Carry out commands on every server that takes writes."""
+        ...
+
+    async def connection(self, key: str) -> Any:
+        """A connection of its own to where a key, or a channel, lives: the caller's to hang up."""
         ...
 
     def all_away(self, error: BaseException) -> bool:
@@ -111,6 +115,12 @@ class OneServer:
     async def each(self, commands: Sequence[Command]) -> list[list[Any]]:
         """Carry out commands on the server."""
         return [await self.run("", commands)]
+
+    async def connection(self, key: str) -> Any:
+        """A connection that is not among the shared ones."""
+        connection = self._pool.make_connection()
+        await connection.connect()
+        return connection
 
     def all_away(self, error: BaseException) -> bool:
         """There is one only."""
@@ -201,6 +211,21 @@ class ClusterServers:
         async with self._free:
             await self._look()
             return [await self._on(node, commands) for node in self._client.get_primaries()]
+
+    async def connection(self, key: str) -> Any:
+        """A connection to the server that has a key."""
+        await self._look()
+        node: Any = self._client.get_node_from_key(key)
+        if node is None:
+            self._stale = True
+            raise ClusterDownError("no server of the cluster has that key")
+        connection = node.connection_class(**node.connection_kwargs)
+        try:
+            await connection.connect()
+        except (*BROKEN, asyncio.CancelledError):
+            self._stale = True
+            raise
+        return connection
 
     def all_away(self, error: BaseException) -> bool:
         """Whether it is the cluster that is down, and not one of its servers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.errors import ConfigError
-from chappe.queues.redis.url import Place, parse_url
+from chappe.redis.place import Place, parse_url
 
 
 def test_one_server():

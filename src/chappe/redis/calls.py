@@ -23,8 +23,8 @@ from redis.exceptions import (
 )
 
 from chappe.errors import StorageError
-from chappe.queues.redis.script import Script
-from chappe.queues.redis.servers import BROKEN, Command, Servers
+from chappe.redis.script import Script
+from chappe.redis.servers import BROKEN, Command, Servers
 
 _FAILURES = (RedisError, RedisClusterException, *BROKEN)
 # Refused before anything was done; the same may work later.

@@ -1,0 +1,1 @@
+"""A Redis: one server, the master that Sentinels name, or a Cluster."""
