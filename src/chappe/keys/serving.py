@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 import inspect
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,8 @@ from chappe.keys.session import Handshake, KeySession
 from chappe.wire.keyed import ERROR, decode_keyed
 
 log = structlog.get_logger()
+
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 # Types are chosen by strangers: that many unknown ones are told apart in the log.
 _TOLD_MAX = 1_000
@@ -44,14 +46,24 @@ class Hooks:
 
 
 class Serving:
-    """Calls the handlers of a program for the sessions of a broker."""
+    """Calls the handlers of a program for the sessions of a broker.
 
-    def __init__(self, broker: Broker, hooks: Hooks, options: KeysOptions, bytes_max: int) -> None:
+    `in_thread` runs a plain function in a thread, where it may take its time.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        hooks: Hooks,
+        options: KeysOptions,
+        bytes_max: int,
+        in_thread: InThread,
+    ) -> None:
         self.broker = broker
         self.options = options
         self.bytes_max = bytes_max
         self._hooks = hooks
-        self._threads = ThreadPoolExecutor(options.threads_max, "chappe-handler")
+        self._in_thread = in_thread
         self._told: set[tuple[str, str]] = set()
         self._counts: Counter[str] = Counter()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -61,7 +73,6 @@ class Serving:
         """Wait for what sessions that have ended are told."""
         while self._leaving:
             await asyncio.wait(self._leaving)
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def counts(self) -> dict[str, int]:
         """What has happened so far."""
@@ -159,9 +170,7 @@ class Serving:
         if _is_coroutine(handler):
             return await handler(*arguments)
         context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        work = partial(context.run, handler, *arguments)
-        found = await loop.run_in_executor(self._threads, work)
+        found = await self._in_thread(partial(context.run, handler, *arguments))
         return await found if inspect.isawaitable(found) else found
 
     def _unmatched(self, path: str, kind: str) -> None:

@@ -12,7 +12,9 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -136,7 +138,14 @@ class Hub(Handlers):
         broker = Broker(self._hub, bus)
         await broker.start()
         self.blocking.loop = loop
-        self._serving = Serving(broker, self.hooks, self._keys, self._limits.message_bytes_max)
+        threads = self._threads = ThreadPoolExecutor(self._keys.threads_max, "chappe-handler")
+        self._serving = Serving(
+            broker,
+            self.hooks,
+            self._keys,
+            self._limits.message_bytes_max,
+            partial(loop.run_in_executor, threads),
+        )
 
     async def _start_rooms(self, clock: Clock) -> RoomsProcess:
         """All roles of rooms, joined to each other and to the hub's sessions."""
@@ -175,6 +184,7 @@ class Hub(Handlers):
         if serving is not None:
             await serving.broker.stop()
             await serving.stop()
+            self._threads.shutdown(wait=False, cancel_futures=True)
         for _, edge in listeners:
             await edge.stop()
         if self._hub is not None:
