@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from chappe.push.state.url import open_places, open_states
-from redis import Redis
 from tests.cli.process import run_here, serving
 from tests.servers import RedisServer
 

@@ -57,7 +57,8 @@ class RedisBus:
         self._names = names = Names(self._place.prefix)
         self._sharded = False
         self._audience: Audience
-        self._away = "it has not been reached yet"
+        # Why it is not up, and why it does not listen.
+        self._away = self._deaf = f"{self._place.shown}: it has not been reached yet"
         self._keeping = Keeping(clock, options.keep_s, options.keep_bytes_max)
         self._lookup = Lookup(
             calls,
@@ -299,11 +300,11 @@ class RedisBus:
 
     def gone(self, reason: str) -> None:
         """What is written down may not be so any more."""
-        self._away = reason
+        self._away = reason if self._listener.up else self._deaf
         self._stop_trusting()
         if self._entered.is_set():
             self._entered.clear()
-            log.warning("bus.away", reason=reason)
+            log.warning("bus.away", reason=self._away)
 
     def wrote(self, keys: list[str], brokers: set[str], done: Callable[[bool], None]) -> None:
         """New keys are written down: others are to forget what they knew of them."""
@@ -347,7 +348,7 @@ class RedisBus:
         self.gone(str(failure))
 
     def _unheard(self, reason: str) -> None:
-        self._away = f"{self._place.shown}: {reason}"
+        self._away = self._deaf = f"{self._place.shown}: {reason}"
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
