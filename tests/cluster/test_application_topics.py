@@ -32,13 +32,13 @@ def homes(place: Town, topic: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("publisher", [0, 1, 2])
+@pytest.mark.parametrize(("kind", "publisher"), [("topic", 0), ("topic", 1), ("key", 2)])
 @on_loop
 async def test_publish_reaches_all_and_tells_how_many_nodes_took_it(
-    tmp_path: Path, publisher: int
+    tmp_path: Path, kind: str, publisher: int
 ):  # H16
     async with town(tmp_path) as place:
-        topic, sender = place.placed("topic", 1), await place.client(publisher, "p")
+        topic, sender = place.placed(kind, 1), await place.client(publisher, "p")
         assert homes(place, topic) == ["n1"] * 3
         assert (await sender.publish(topic, 0)).nodes == 0  # nobody there: that is ok
         readers = [await place.client(at, f"r{at}-{n}") for at in (0, 2) for n in range(2)]

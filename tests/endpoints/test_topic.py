@@ -79,12 +79,12 @@ async def test_a_publish_says_how_many_nodes_took_it_also_within_a_run() -> None
 @pytest.mark.parametrize(
     ("op", "error", "named"),
     [
-        (publish("user:bob", 1, id=1), "protocol", "to: a topic or a room is meant here"),
+        (publish("user:bob", 1, id=1), "protocol", "to: a topic, a key or a room is meant here"),
         (publish("nonsense", 1, id=1), "protocol", "to:"),
         (Publish(id=1, to=NEWS, data64="AA==", reliable=True), "protocol", "reliable"),
-        (Subscribe(id=1, to="user:bob"), "protocol", "topic is meant"),
+        (Subscribe(id=1, to="user:bob"), "protocol", "to: a topic or a key is meant"),
         (Subscribe(id=1, to="topic:a*"), "protocol", "wildcard"),
-        (Unsubscribe(id=1, to="user:bob"), "protocol", "topic is meant"),
+        (Unsubscribe(id=1, to="user:bob"), "protocol", "to: a topic or a key is meant"),
         (Subscribe(id=1, to=NEWS, as_="user:other"), "protocol", "as:"),
         (Subscribe(id=1, to=NEWS, as_="avatar:stranger"), "forbidden", "as:"),
         (Subscribe(id=1, to=NEWS, as_="bogus"), "protocol", "as:"),

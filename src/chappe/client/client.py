@@ -194,7 +194,7 @@ class Client(Queueing, Rooming):
         """
         payload, binary = encode_data(data)
         receivers = check_receivers(to)
-        public = isinstance(receivers, str) and receivers.startswith(("topic:", "room:"))
+        public = isinstance(receivers, str) and receivers.startswith(("topic:", "room:", "key:"))
         self._outgoing.say_payload(Publish if public else Send, receivers, payload, binary)
         self._writer.flush_soon()
 

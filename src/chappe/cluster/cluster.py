@@ -304,7 +304,8 @@ class Cluster:
         app = self._hub.apps.get(op.app)
         if app is None or op.count < 1:
             return
-        here = self._application.topics if op.to.startswith("topic:") else self._application.users
+        public = op.to.startswith(("topic:", "key:"))
+        here = self._application.topics if public else self._application.users
         here.missed_here(app, op.to, op.count)
 
     def masters_changed(self) -> None:

@@ -83,6 +83,7 @@ class Application:
         hub.on_left.append(self.topics.left)
         self.users.others_online = {
             "topic": self.topics.presence,
+            "key": self.topics.presence,
             "room": self.lobby.presence,
             "queue": self._at_home(Presence, self._queue_presence),
             "service": self._at_home(Presence, self._service_presence),

@@ -1,5 +1,7 @@
 """Topics: published to by anybody who may, received by all who subscribed (H16).
 
+A key, `key:order-7`, is a topic that nobody makes and that has no options.
+
 A topic lives on one node, its *home*, which is this one unless the cluster says otherwise. The home
 numbers messages, keeps the history of topics that ask for one, and hands each message to its own
 subscribers and to every node that has some.
@@ -91,7 +93,7 @@ class Topics:
         else:
             home = self.cluster.home(app.name, to)
             if home is not None or self.cluster.holding:
-                check_topic(to, "a topic or a room")
+                check_topic(to, "a topic, a key or a room")
                 self._publish_later(app.name, message, self._answer(session, op.id, message))
                 if op.id is None and home is not None and to == fanout.to:
                     fanout.sender = session  # more of the same need not be checked again
@@ -158,7 +160,7 @@ class Topics:
             sender = None  # what follows is numbered, too: it does not join unseen
         subscribers, watchers = app.topics.get(to), app.watchers.get(to, ())
         if subscribers is None and not watchers:
-            check_topic(to, "a topic or a room")
+            check_topic(to, "a topic, a key or a room")
             self._hub.recorder.published(app.name, (message,), 0, fanout.origin)
             return 0
         fanout.begin(app, to, subscribers or (), promised=False, relays=watchers)
@@ -387,8 +389,8 @@ class Topics:
             self._hub.answer(session, Reply(id=op.id, ok=True, online=online))
 
 
-def check_topic(to: str, meant: str = "a topic") -> None:
-    """Refuse an address that is not a topic's, and say what may be; raises BadRequest."""
+def check_topic(to: str, meant: str = "a topic or a key") -> None:
+    """Refuse an address that cannot be subscribed to, and say what may be; raises BadRequest."""
     kind = parse_address(to).kind
-    if kind != "topic":
+    if kind not in ("topic", "key"):
         raise BadRequest(f"to: {meant} is meant here, not a {kind}")

@@ -27,6 +27,7 @@ _INSTEAD = {
     "queue": "send to a queue by itself, not in a list",
     "service": "make a request to a service",
     "room": "publish to a room",
+    "key": "publish to a key",
 }
 
 
