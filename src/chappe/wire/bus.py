@@ -78,5 +78,5 @@ def decode_envelope(data: bytes) -> Envelope:
         raise RemoteProtocolError(f"not an envelope of version {VERSION}")
     try:
         return _decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RemoteProtocolError(f"envelope: {error}") from None
