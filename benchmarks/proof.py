@@ -49,6 +49,7 @@ PROOFS = {
     "rooms: two systems that share routers": "tests/faults/test_rooms_systems.py",
     "rooms: three machines as the document sets them up": "tests/faults/test_rooms_machines.py",
     "push: processes, devices and Redis die, stop, sleep": "tests/faults/test_push.py",
+    "keys: replicas are killed, sleep, Redis forgets": "tests/faults/test_bus.py",
     "one suite on every edge": "tests/contract",
     "HTTP requests made from the description": "tests/edge/http/test_http_description.py",
     "tables: each step is what a plain reading says": "tests/pipeline",

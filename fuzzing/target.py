@@ -19,7 +19,9 @@ from chappe.errors import BadRequest, ChappeError, Forbidden, RemoteProtocolErro
 from chappe.log.batch import Batch, encode_batch, read_batch
 from chappe.log.raw import check_raw
 from chappe.message import Message
-from chappe.wire import packed, text
+from chappe.wire import bus, packed, text
+from chappe.wire.bus import Answers, Close, Deliver, decode_envelope, encode_envelope
+from chappe.wire.keyed import decode_keyed
 from chappe.wire.limits import Limits
 from chappe.wire.link import (
     Accepting,
@@ -74,6 +76,15 @@ from fuzzing.push import (
 )
 from fuzzing.rooms import DATAGRAMS, ROOM_ARRAYS, read_datagram, read_room_ops
 
+_KEYED = (
+    b'{"type":"watch","key":"order-7","data":{"n":[1,2.5,null]}}',
+    b'{"type":"watch","key":7}',
+    b"hello",
+)
+_ENVELOPES = (
+    encode_envelope("a-1", [Deliver(1, 2, 3, "k", b"\x00\xff", True), Answers([(1, 2)])]),
+    encode_envelope("b", [Close(4, "k", 4000, "bye"), bus.Changed(5, ["k"]), bus.Changed(6, None)]),
+)
 LIMITS = Limits(message_bytes_max=16_384, fragments_max=64, inflated_bytes_max=32_768)
 _OPS: tuple[Op, ...] = (
     Hello(id=1, as_="user:a", token="t", app="shop"),
@@ -142,6 +153,8 @@ def targets() -> list[Target]:
         Target("push-splitter", split_push, PUSH_STREAMS, protocol),
         Target("push-comet-key", agree_with_comet, COMET_PARTS, protocol),
         Target("push-device-key", agree_with_device, DEVICE_PARTS, protocol),
+        Target("keyed", decode_keyed, _KEYED, (BadRequest,)),
+        Target("envelope", decode_envelope, _ENVELOPES, protocol),
         Target("batch", _batch, _BATCHES, ()),
         Target("raw-batches", _raw_batches, _BATCHES, (BadRequest, Forbidden)),
         Target("address", _address, _ADDRESSES, (BadRequest,)),
