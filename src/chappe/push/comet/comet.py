@@ -248,6 +248,9 @@ class Comet:
 
     def deliver(self, note: Note, clients: list[str], came_from: str = "") -> Handed:
         """Hand a note to clients that are here; raises Overload."""
+        if self.bodies.withdrawn(note.id):
+            # The word of it came by another link, and sooner.
+            return Handed(0)
         parcel = self._accept(note)
         present: list[DeviceSession] = []
         absent: list[str] = []
@@ -265,6 +268,8 @@ class Comet:
 
     def broadcast(self, note: Note, came_from: str = "") -> Handed:
         """Hand a topic's note to its subscribers here; raises Overload."""
+        if self.bodies.withdrawn(note.id):
+            return Handed(0)
         parcel = self._accept(note)
         topic = self.audience.topic(note.app, note.topic or "")
         sessions = [] if topic is None else [s for s in topic.sessions if s.state is State.LIVE]
@@ -288,7 +293,8 @@ class Comet:
 
     def withdraw(self, op: Withdraw) -> None:
         """Take a note back from those who have it and did not acknowledge it."""
-        self.bodies.drop(op.note)
+        self.bodies.withdraw(op.note)
+        self.handings.withdraw(op.note)
         self._retracting.withdraw(op)
         self.ledger.kick()
 
