@@ -399,6 +399,34 @@ async def test_a_route_is_where_the_last_login_was(opening: Opening):  # P3
 
 
 @on_loop
+async def test_a_route_that_was_lost_is_claimed_unless_the_client_is_elsewhere_by_now(
+    opening: Opening,
+):
+    async with opened(opening) as states:
+        route = states.route
+        lost, here, elsewhere, killed = (client_id() for _ in range(4))
+        await route.move({here: 1, elsewhere: 2, killed: 3})
+        await route.clear(3)
+        clients = [lost, here, elsewhere, killed]
+        assert await route.claim(dict.fromkeys(clients, 1)) == {elsewhere: 2}
+        assert await route.find(clients) == {lost: 1, here: 1, elsewhere: 2, killed: 1}
+        assert set(await route.servers()) == {1, 2}
+        assert await route.clear(1) == 3
+        assert await route.claim({}) == {}
+
+
+@on_loop
+async def test_of_those_who_claim_a_client_at_once_one_has_it(opening: Opening):
+    async with opened(opening) as one, opened(opening) as other:
+        client = client_id()
+        said = await asyncio.gather(
+            *((one, other)[i % 2].route.claim({client: i}) for i in range(20))
+        )
+        (has,) = (await one.route.find([client])).values()
+        assert said == [{} if i == has else {client: has} for i in range(20)]
+
+
+@on_loop
 async def test_nobody_is_on_a_server_that_was_killed(opening: Opening):
     async with opened(opening) as states:
         route = states.route

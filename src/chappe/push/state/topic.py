@@ -20,6 +20,13 @@ class Mark(NamedTuple):
     beyond: tuple[int, ...] = ()
 
 
+class Subscriber(NamedTuple):
+    """A client's topics, and the server that it is on with them; -1: on none."""
+
+    server: int
+    marks: dict[str, Mark]
+
+
 def merged(one: Mark, other: Mark) -> Mark:
     """What was settled by either: two comets may tell of one subscriber."""
     position = max(one.position, other.position)
@@ -46,6 +53,10 @@ class TopicState(Protocol):
 
     async def topics_of(self, app: str, client: str) -> dict[str, Mark]:
         """The topics of a client, and how far it has got."""
+        ...
+
+    async def subscribers(self, app: str, clients: Sequence[str]) -> list[Subscriber]:
+        """What is known of several clients, in their order."""
         ...
 
     async def move(self, app: str, client: str, server: int) -> dict[str, Mark]:

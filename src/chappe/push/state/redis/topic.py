@@ -34,7 +34,7 @@ from chappe.push.state.redis.packing import (
     unpack,
 )
 from chappe.push.state.redis.spreading import END, TopicRecord, order, span, topic_record
-from chappe.push.state.topic import Mark
+from chappe.push.state.topic import Mark, Subscriber
 
 _STAY = -2
 
@@ -66,6 +66,13 @@ class RedisTopics:
         call = scripts.MOVE.call([self._client(raw)], [*self._who(raw), _STAY])
         (found,) = await self._line.read(call)
         return _marks(app, found)
+
+    async def subscribers(self, app: str, clients: Sequence[str]) -> list[Subscriber]:
+        """What is known of several clients, in their order."""
+        raws = [pack("c", client) for client in clients]
+        calls = [scripts.MOVE.call([self._client(raw)], [*self._who(raw), _STAY]) for raw in raws]
+        found = await self._line.read(*calls)
+        return [Subscriber(_server(each), _marks(app, each)) for each in found]
 
     async def move(self, app: str, client: str, server: int) -> dict[str, Mark]:
         """A client is on another server now (-1: on none); its topics."""
@@ -246,6 +253,11 @@ def _marks(app: str, found: Sequence[Any]) -> dict[str, Mark]:
             marks[name[len(own) :].decode()] = Mark(_read(raw[at + 4 : at + 10]), beyond)
         at = stop
     return marks
+
+
+def _server(found: Sequence[Any]) -> int:
+    """The server that a client is on with its topics."""
+    return _read(found[0][:2]) - 1 if found[0] else -1
 
 
 def _notes(flat: Sequence[bytes]) -> list[tuple[int, str]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from chappe.push.state.collapse import collapse_digest
-from chappe.push.state.topic import Mark, merged
+from chappe.push.state.topic import Mark, Subscriber, merged
 from chappe.store.database import Database
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -101,6 +101,14 @@ class SqliteTopics:
     async def topics_of(self, app: str, client: str) -> dict[str, Mark]:
         """The topics of a client, and how far it has got."""
         return await self._database.do(lambda c: _marks(c, app, client), writes=False)
+
+    async def subscribers(self, app: str, clients: Sequence[str]) -> list[Subscriber]:
+        """What is known of several clients, in their order."""
+
+        def read(connection: Connection) -> list[Subscriber]:
+            return [_subscriber(connection, app, client) for client in clients]
+
+        return await self._database.do(read, writes=False)
 
     async def move(self, app: str, client: str, server: int) -> dict[str, Mark]:
         """A client is on another server now (-1: on none); its topics."""
@@ -204,6 +212,11 @@ class SqliteTopics:
         """Forget a client."""
         leaving = "DELETE FROM subscriptions WHERE app = ? AND client = ?"
         await self._database.do(lambda c: c.execute(leaving, (app, client)), writes=True)
+
+
+def _subscriber(connection: Connection, app: str, client: str) -> Subscriber:
+    server = connection.execute(_SERVER, (app, client)).fetchone()
+    return Subscriber(-1 if server is None else server[0], _marks(connection, app, client))
 
 
 def _marks(connection: Connection, app: str, client: str) -> dict[str, Mark]:
