@@ -59,17 +59,8 @@ from chappe.push.identity import Identity
 from chappe.push.note import Note
 from chappe.push.options import CometOptions
 from chappe.push.state.states import States
-from chappe.wire.push import (
-    Ok,
-    encode_response,
-)
 from chappe.wire.pushlink import Close, Subscribed, Why, Withdraw
 
-_OK = encode_response(Ok())
-# Of an id of P5.
-_ID_CHARS = 16
-# A look that found something to be sent again is not repeated sooner, should the store be away.
-_AGAIN_S = 5
 # Sessions ended in one turn of the loop when the comet stops.
 _DRAIN_SLICE = 64
 
@@ -176,10 +167,38 @@ class Comet:
             talk.listed,
         )
         self.subscribing = talk.subscribing = Subscribing(
-            options, server, states.topic, audience, clock, counters, talk.answer, talk.refuse
+            options,
+            server,
+            states.topic,
+            audience,
+            clock,
+            counters,
+            talk.answer,
+            talk.refuse,
+            self._found,
+            self._left,
         )
-        self._doubts = Doubts(options, server, states, clock, counters, sessions.end, self._found)
-        self._looking = Looking(audience, int(options.redelivery_s), talk.maybe_more)
+        self._doubts = Doubts(
+            options,
+            server,
+            states,
+            clock,
+            counters,
+            sessions.end,
+            self._found,
+            self.subscribing.read_anew,
+            self._left,
+        )
+        self._looking = Looking(
+            audience, int(options.redelivery_s), talk.maybe_more, self._doubts.put
+        )
+        self._parts = (
+            self.logins,
+            self.routes,
+            self.lists,
+            self.subscribing,
+            self._doubts,
+        )
 
     # What its owner calls.
 
@@ -197,10 +216,11 @@ class Comet:
             self.ledger.kick()
             self.routes.kick()
             self.lists.kick()
+            self.subscribing.kick()
 
     async def idle(self) -> None:
         """Wait until nothing is asked of the store, but for what it failed to answer."""
-        for part in (self.logins, self.routes, self.lists, self.subscribing, self._doubts):
+        for part in self._parts:
             await part.idle()
         await self.ledger.idle()
 
@@ -217,7 +237,7 @@ class Comet:
                 await self.ledger.idle()
         except TimeoutError:
             self.counters.store_failures["drain"] += 1
-        for part in (self.logins, self.routes, self.lists, self.subscribing, self._doubts):
+        for part in self._parts:
             part.cancel()
         self.ledger.cancel()
 
@@ -359,7 +379,8 @@ class Comet:
         self._talk.maybe_more(session)
 
     def _found(self, session: DeviceSession) -> None:
-        """The store had lost where a client is: what was sent meanwhile waits."""
+        """The store did not know where a client is, or the comet its topics: what was sent
+        meanwhile waits."""
         session.behind = True
         self._talk.maybe_more(session)
 

@@ -48,7 +48,7 @@ class Routes:
         self._counters = counters
         self._joined = joined
         self._refuse = refuse
-        # Clients that left; with an app, such as have topics.
+        # Clients that left, and the app of each.
         self._left: dict[str, str] = {}
         self._batch: Batch[DeviceSession | None] = Batch(
             "routes", self._work, at_once=self._at_once, most=options.sessions_max
@@ -63,7 +63,8 @@ class Routes:
             self._refuse(session, PushError.SERVER, "too many devices log in; try again later")
 
     def leave(self, client: str, app: str) -> None:
-        """A client is not here any more; `app` if it has topics, else empty."""
+        """A client is not here any more. Whether it has topics is for the store to say: one that
+        was still logging in has not read them, and somebody else may have subscribed it."""
         self._left[client] = app
         self.kick()
 
@@ -106,7 +107,7 @@ class Routes:
         if gone:
             await self._states.route.leave(dict.fromkeys(gone, self._server))
         topics = self._states.topic
-        leaving = [topics.leave(app, c, self._server) for c, app in gone.items() if app]
+        leaving = [topics.leave(app, c, self._server) for c, app in gone.items()]
         for outcome in await asyncio.gather(*leaving, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
