@@ -25,6 +25,7 @@ from chappe.errors import Overload
 from chappe.events.pushrecorder import PushRecorder
 from chappe.events.recorder import Recorder
 from chappe.ids import PrefixedIds
+from chappe.push.comet.apps import Apps
 from chappe.push.comet.audience import Audience
 from chappe.push.comet.bodies import Bodies
 from chappe.push.comet.conversation import Conversation
@@ -189,6 +190,7 @@ class Comet:
             self.subscribing.read_anew,
             self._left,
         )
+        self._apps = Apps(states.meta, audience, counters, sessions.end)
         self._looking = Looking(
             audience, int(options.redelivery_s), talk.maybe_more, self._doubts.put
         )
@@ -198,6 +200,7 @@ class Comet:
             self.lists,
             self.subscribing,
             self._doubts,
+            self._apps,
         )
 
     # What its owner calls.
@@ -211,6 +214,7 @@ class Comet:
         for session in self.sessions.wheel.advance(int(self._clock.monotonic())):
             self._visit(session)
         self._looking.beat(self.sessions.wheel.now)
+        self._apps.beat()
         if self.sessions.wheel.now >= self._retry_at:
             self._retry_at = self.sessions.wheel.now + max(1, int(self.options.retry_s))
             self.ledger.kick()
