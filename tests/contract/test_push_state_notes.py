@@ -187,8 +187,11 @@ async def test_subscribers_are_counted_listed_and_found_on_servers(opening: Open
             Subscriber(-1, {}),
             Subscriber(3, there),
         ]
-        await topic.leave("app", c, 3)
+        await topic.leave_all("app", [client_id(), c], 2)
+        assert await topic.subscribers("app", [c]) == [Subscriber(3, there)]
+        await topic.leave_all("app", [client_id(), c], 3)
         assert await topic.subscribers("app", [c]) == [Subscriber(-1, there)]
+        await topic.leave_all("app", [], 3)
         assert await topic.subscribers("app", []) == []
 
 

@@ -67,6 +67,10 @@ class TopicState(Protocol):
         """A client left a server; one that is elsewhere by now stays there."""
         ...
 
+    async def leave_all(self, app: str, clients: Sequence[str], server: int) -> None:
+        """Several clients left a server; those that are elsewhere by now stay there."""
+        ...
+
     async def move_all(
         self, app: str, clients: Sequence[str], server: int
     ) -> list[dict[str, Mark]]:

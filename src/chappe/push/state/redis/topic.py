@@ -89,8 +89,14 @@ class RedisTopics:
 
     async def leave(self, app: str, client: str, server: int) -> None:
         """A client left a server; one that is elsewhere by now stays there."""
-        raw = pack("c", client)
-        await self._line.run(scripts.LEAVE.call([self._client(raw)], [*self._who(raw), server]))
+        await self.leave_all(app, [client], server)
+
+    async def leave_all(self, app: str, clients: Sequence[str], server: int) -> None:
+        """Several clients left a server; those that are elsewhere by now stay there."""
+        raws = [pack("c", client) for client in clients]
+        await self._line.run(
+            *(scripts.LEAVE.call([self._client(raw)], [*self._who(raw), server]) for raw in raws)
+        )
 
     async def advance(self, app: str, marks: Mapping[tuple[str, str], Mark]) -> None:
         """Clients have got so far, and no less far than before: by (client, topic)."""

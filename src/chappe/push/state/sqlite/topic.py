@@ -128,8 +128,12 @@ class SqliteTopics:
 
     async def leave(self, app: str, client: str, server: int) -> None:
         """A client left a server; one that is elsewhere by now stays there."""
-        place = (app, client, server)
-        await self._database.do(lambda c: c.execute(_LEAVE, place), writes=True)
+        await self.leave_all(app, [client], server)
+
+    async def leave_all(self, app: str, clients: Sequence[str], server: int) -> None:
+        """Several clients left a server; those that are elsewhere by now stay there."""
+        places = [(app, client, server) for client in clients]
+        await self._database.do(lambda c: c.executemany(_LEAVE, places), writes=True)
 
     async def advance(self, app: str, marks: Mapping[tuple[str, str], Mark]) -> None:
         """Clients have got so far, and no less far than before: by (client, topic)."""
