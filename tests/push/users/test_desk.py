@@ -6,6 +6,7 @@ from collections import deque
 
 import pytest
 
+from chappe.errors import StorageError
 from chappe.events.pushrecorder import PushRecorder
 from chappe.push.app import PushApp
 from chappe.push.comet.bodies import FETCH_MAX
@@ -234,6 +235,34 @@ async def test_what_was_shown_while_the_store_was_away_is_settled_when_it_is_bac
     await users.pass_s(1)
     assert await users.rig.waiting(client) == []
     assert (await users.rig.tally(note)).arrived == 1
+
+
+@on_loop
+async def test_what_a_store_has_settled_without_saying_so_is_counted_and_taken_back_elsewhere():
+    users = Users()
+    client = await users.come("bob")
+    assert client is not None
+    phone = await users.rig.live(await users.rig.client("bob"))
+    note = users.rig.note(user="bob", once=True)
+    await users.rig.send(note, client, phone.client, hand=False)
+    await users.rig.deliver(1, note, [phone.client])
+    users.desk.deliver(note, [client])
+    settle = users.rig.states.message._state.settle
+
+    async def settle_in_silence(settled):
+        await settle(settled)
+        users.rig.states.message._state.settle = settle
+        raise StorageError("settle: no answer")
+
+    users.rig.states.message._state.settle = settle_in_silence
+    await users.show("bob", note.id)
+    assert (await users.rig.tally(note)).arrived == 0
+    await users.pass_s(1)
+    assert (await users.rig.tally(note)).arrived == 1
+    assert await users.rig.waiting(phone.client) == []
+    await users.pass_s(1)
+    assert (await users.rig.tally(note)).arrived == 1
+    assert not users.desk._receipts._tried
 
 
 @on_loop

@@ -1,6 +1,8 @@
 """Receipts: what users have shown, settled in batches.
 
-What could not be settled stays, within a bound, and is tried again; above it, notes come again.
+What could not be settled stays, within a bound, and is tried again; above it, notes come again. A
+store that fails may have settled all the same, and says the second time that nothing waited: what
+was tried before counts as settled then.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class Receipts:
         # By client and note.
         self._shown: dict[tuple[str, str], _Receipt] = {}
         self._counts: Counter[str] = Counter()
+        # Those of them that the store was asked to settle, and did not answer.
+        self._tried: set[tuple[str, str]] = set()
         self._batch: Batch[None] = Batch("shown", self._work, at_once=1, most=1)
 
     def __len__(self) -> int:
@@ -97,11 +101,14 @@ class Receipts:
         settled: dict[str, list[str]] = {}
         for client, note_id in some:
             settled.setdefault(client, []).append(note_id)
+        before = self._tried & some.keys()
+        self._tried |= some.keys()
         waited = await self._messages.settle(settled)
+        self._tried -= some.keys()
         acks = []
         for (client, note_id), (seat, came_us) in some.items():
             self._forget(client, note_id)
-            if note_id not in waited.get(client, ()):
+            if note_id not in waited.get(client, ()) and (client, note_id) not in before:
                 continue
             brief = _brief(seat, note_id, bodies.get(note_id))
             acks.append(Ack(client, brief.told, "live", came_us))
