@@ -12,7 +12,7 @@ from chappe.push.app import Limits, PushApp
 from chappe.push.job import Job, Tally
 from chappe.push.state.meta import JOB_MS
 from chappe.push.state.states import States
-from chappe.push.state.user import CLIENTS_PER_USER_MAX, Client, TokenHolder
+from chappe.push.state.user import CLIENTS_PER_USER_MAX, TOKENS_PER_CLIENT_MAX, Client, TokenHolder
 from tests.contract.push_states import (
     DAY_MS,
     NAMES,
@@ -320,14 +320,15 @@ async def test_all_tokens_of_a_client_are_revoked_at_once(opening: Opening):
         user = states.user
         client = (await user.claim_client("app", "dev", client_id())).id
         other = (await user.claim_client("app", "dev2", client_id())).id
-        digests = [i.to_bytes(16, "big") for i in range(30)]
+        each = TOKENS_PER_CLIENT_MAX
+        digests = [i.to_bytes(16, "big") for i in range(2 * each)]
         for i, digest in enumerate(digests):
             holder = TokenHolder(client if i % 2 else other, NOW_MS + DAY_MS)
             await user.put_token(digest, holder)
             await user.put_token(digest, holder)
-        assert await user.revoke_client(client) == 15
+        assert await user.revoke_client(client) == each
         left = await user.tokens(digests, NOW_MS)
-        assert [holder and holder.client for holder in left] == [other, None] * 15
+        assert [holder and holder.client for holder in left] == [other, None] * each
 
 
 @on_loop
