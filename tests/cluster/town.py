@@ -23,16 +23,13 @@ from chappe.node.node import Node
 from chappe.node.options import Access
 from chappe.node.parts import Parts
 from chappe.registry.memory import MemoryRegistry
-from chappe.rooms.options import RoomsOptions
-from tests.node.running import options_of
+from tests.node.running import ROOMS_UNUSED, options_of
 
 APP = "default"
 SECRET = b"a secret that only the nodes of this town know"
 KEY_SECRET = "a key of thirty-two bytes or more, for tokens"
 # Redials at once; beats that a busy machine does not miss.
 LINK = LinkOptions(heartbeat_s=2.0, backoff_first_s=0.02, backoff_max_s=0.1)
-# Nobody is in a room here, yet who leaves has two beats of it to say so.
-ROOMS = RoomsOptions(beat_s=0.1)
 # Comes back at once when its node goes.
 QUICK = ClientOptions(backoff_first_s=0.05, backoff_max_s=0.2)
 PATIENCE_S = 10.0
@@ -64,7 +61,7 @@ class Town:
             name=name,
             cluster=ClusterOptions(port=0, link=LINK),
             access=Access(keys=[Key(id="k", file=str(self._key))]),
-            rooms=ROOMS,
+            rooms=ROOMS_UNUSED,
             **({"traffic": Traffic(answer_timeout_s=2.0)} | self._options),
         )
         node = Node(options, parts=Parts(registry=self._registry.open(name), secret=SECRET))
