@@ -168,7 +168,7 @@ def test_links_tell_how_far_clocks_are_apart(told: tuple[Talk, list[Row]]) -> No
 
 
 def test_workers_record_into_one_folder(tmp_path: Path) -> None:
-    config = "workers = 2\n[events]\nenabled = true\nshare = 1.0\nseal_s = 3600\n"
+    config = "workers = 2\n[rooms]\nbeat_s = 0.25\n[events]\nenabled = true\nshare = 1.0\nseal_s = 3600\n"
     node = NodeProcess(tmp_path, config)
     try:
         with ExitStack() as stack:
