@@ -48,6 +48,7 @@ PROOFS = {
     "rooms: doubled under load": "tests/faults/test_rooms_growth.py",
     "rooms: two systems that share routers": "tests/faults/test_rooms_systems.py",
     "rooms: three machines as the document sets them up": "tests/faults/test_rooms_machines.py",
+    "rooms: layouts that one command starts": "tests/cli/test_rooms.py",
     "push: processes, devices and Redis die, stop, sleep": "tests/faults/test_push.py",
     "one suite on every edge": "tests/contract",
     "HTTP requests made from the description": "tests/edge/http/test_http_description.py",
