@@ -18,6 +18,9 @@ BENCH_PACKAGES := mosquitto rabbitmq-server valgrind
 RESULTS := benchmarks/RESULTS.md
 # Half of the time tests wait for other processes: one more at once than there are cores, 4 at most.
 JOBS := $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 3 ? cores + 1 : 4)))
+# Whoever forbids Python to keep what it has compiled means other folders: tests start hundreds of
+# processes, and each would compile all of this anew, for longer than the rest of its start takes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint types layers demo bench proof lock packages java clean

@@ -23,7 +23,7 @@ from chappe.store.url import open_store
 _ROUTES = 1_000_000
 _CROWDS = (100_000, 1_000_000)
 _ROUTES_QUICK = 10_000
-_CROWDS_QUICK = (10_000,)
+_CROWDS_QUICK = (1_000,)
 _BATCH = 20_000
 _SETTLED_S = 60.0
 _PAUSE_S = 0.02

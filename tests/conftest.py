@@ -62,6 +62,8 @@ SLOW_FIRST = (
     "faults",
     "simulation",
     "cli",
+    "events",
+    "node",
     "contract",
     "cluster",
     "edge",

@@ -165,7 +165,9 @@ def test_listen_shows_a_strangers_text_as_text(node: Served) -> None:
 
 
 def test_listen_goes_on_when_its_node_is_replaced(tmp_path: Path) -> None:
-    with serving(tmp_path, "--dev") as node:
+    config = tmp_path / "node.toml"
+    config.write_text("drain_s = 1.0\n")
+    with serving(tmp_path, "--dev", "--config", str(config)) as node:
         arguments = ("topic:news", "--as", "user:ear", "-n", "2", "--json")
         with listening(node, *arguments) as listener:
             node.run_here("send", "--as", "user:a", "--to", "user:ear", "before")

@@ -18,6 +18,8 @@ from tests.processes import kill, read_line
 from tests.servers import RedisServer
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+# Each of its nodes says for two beats that it ends, one after the other.
+BRISK = {"CHAPPE_ROOMS_BEAT_S": "0.5"}
 LIMIT_S = 600
 
 
@@ -32,10 +34,10 @@ def test_the_demo_does_what_it_says(
     # It has a limit of its own, above that of other tests.
     faulthandler.cancel_dump_traceback_later()
     folder = tmp_path / "demo"
-    words = ("--seconds", "6", "--memory", "1g", "--folder", str(folder))
+    words = ("--seconds", "4", "--memory", "1g", "--folder", str(folder))
     done = subprocess.run(
         [sys.executable, DEMO, *words, "--registry", f"{redis_server.url}?prefix=demo"],
-        env=os.environ | sparks.environment(tmp_path),
+        env=os.environ | BRISK | sparks.environment(tmp_path),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -71,6 +73,7 @@ def test_a_demo_that_is_ended_leaves_no_process_behind(
     registry = f"{redis_server.url}?prefix=ended-{sent.name}"
     demo = subprocess.Popen(
         [sys.executable, DEMO, "--folder", folder, "--registry", registry],
+        env=os.environ | BRISK,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,

@@ -23,6 +23,7 @@ from chappe.cli.rooms import doubling
 from chappe.errors import Unreachable
 from chappe.rooms.doubling import Progress, Step
 from tests.cli.process import Served, run_here, serving, started
+from tests.faults.figures import FULL
 from tests.processes import read_line
 from tests.servers import RedisServer
 
@@ -248,16 +249,18 @@ def test_brokers_with_another_secret_are_named_and_hold_a_doubling_up(  # R9
             (tmp_path / "b", flags("b", "--roles", "broker", "--partition", "1")),
         ]
         nodes = [stack.enter_context(serving(data, *more)) for data, more in serve]
-        command = ("rooms", "double", "--registry", url, "--yes", "--timeout", "30")
-        refused = run_here(*command)
+        # Why it does not run, and who is silent, is told once it is no accident any more.
+        timeout = "30" if FULL else "8"
+        refused = run_here("rooms", "double", "--registry", url, "--yes", "--timeout", timeout)
         assert refused.returncode == 1
-        assert "is not Running: not all routers have told" in refused.stderr.replace("\n", " ")
+        reason = "is not Running" + (": not all routers have told" if FULL else "")
+        assert reason in refused.stderr.replace("\n", " ")
         assert (
             '"partitions": 1'
             in nodes[0].run_here("rooms", "status", "--json", "--as", "user:admin").stdout
         )
         first, second = [node.terminate()[1] for node in nodes]
-        assert "answers no HELLO" in first
+        assert not FULL or "answers no HELLO" in first
         assert "fail their MAC: does it have the same cluster.secret" in second
 
 

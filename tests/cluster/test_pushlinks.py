@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
+import msgspec
 import pytest
 
 from chappe.clock import SystemClock
@@ -24,7 +25,19 @@ from chappe.registry.coordination import Coordination
 from chappe.registry.membership import Member
 from chappe.registry.memory import MemoryRegistry
 from chappe.registry.options import RegistryOptions
-from chappe.wire.pushlink import Close, Subscribed, Why, Withdraw
+from chappe.wire.pushlink import (
+    Close,
+    Deliver,
+    Delivered,
+    Look,
+    Present,
+    PushOp,
+    Subscribed,
+    Why,
+    Withdraw,
+    decode_push_ops,
+    encode_push_ops,
+)
 from tests.cluster.meshes import QUICK, SECRET
 from tests.loop import on_loop
 
@@ -247,6 +260,100 @@ async def test_a_comet_learns_that_something_was_refused_when_it_takes_more(
             await admin.deliver(2, NOTE, ["c1"])
         assert await first == Handed(1)
         await until(lambda: desk.looks == 2)
+
+
+class Wire:
+    """A link that keeps what is written; it takes nothing while it is paused."""
+
+    name = "b"
+
+    def __init__(self, body_bytes_max: int = 16 * 1024 * 1024) -> None:
+        self.body_bytes_max = body_bytes_max
+        self.paused = False
+        self.frames: list[bytes] = []
+        self.ended = ""
+
+    def write(self, body: bytes) -> None:
+        if len(body) > self.body_bytes_max:
+            raise ValueError("body: does not fit")
+        self.frames.append(body)
+
+    def reset(self, reason: str) -> None:
+        self.ended = reason
+
+    def ops(self) -> list[PushOp]:
+        return [op for frame in self.frames for op in decode_push_ops(frame)]
+
+
+async def wired(desk: Desk | None = None, **bounds: int) -> tuple[PushLinks, Wire]:
+    """Links to one other comet, number 2, that was told what it is told at first."""
+    links, wire = PushLinks(asyncio.get_running_loop(), 1, "a"), Wire(**bounds)
+    if desk is not None:
+        links.open(desk, "")
+    links.link_up(wire)  # type: ignore[arg-type]
+    links.received(wire, [encode_push_ops([Present(2, "tcp://b:1", True)])])  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    wire.frames.clear()
+    return links, wire
+
+
+CLIENTS = [f"c{number:015}" for number in range(1000)]
+
+
+@on_loop
+async def test_frames_are_no_larger_than_links_take_whatever_is_in_them():
+    links, wire = await wired(body_bytes_max=100_000)
+    wire.paused = True
+    told = [Withdraw("app", f"p{number}", CLIENTS, "日" * 200) for number in range(100)]
+    for op in told:
+        links.tell(2, op)
+    wire.paused = False
+    links.writable(wire)  # type: ignore[arg-type]
+    assert wire.ops() == told
+    assert all(len(frame) <= 100_000 for frame in wire.frames)
+    assert not wire.ended
+
+
+@on_loop
+async def test_answers_that_name_many_are_split_as_well():
+    links, wire = await wired(Desk(), body_bytes_max=100_000)
+    asked = [Deliver(number, msgspec.msgpack.encode(NOTE), CLIENTS) for number in range(100)]
+    links.received(wire, [encode_push_ops(asked)])  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert wire.ops() == [Delivered(number, 0, CLIENTS) for number in range(100)]
+    assert all(len(frame) <= 100_000 for frame in wire.frames)
+
+
+@on_loop
+async def test_words_that_find_no_room_are_refused_and_the_comet_is_told_to_look():
+    links, wire = await wired()
+    wire.paused = True
+    for _ in range(5000):
+        links.tell(2, Withdraw("app", "p1", CLIENTS))
+    line = links._by_server[2]
+    assert line.size <= 1.5 * pushlinks.WAITING_BYTES_MAX
+    wire.paused = False
+    links.writable(wire)  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    *told, last = wire.ops()
+    assert last == Look()
+    assert 0 < len(told) < 5000
+    assert sum(map(len, wire.frames)) <= 1.5 * pushlinks.WAITING_BYTES_MAX
+
+
+@on_loop
+async def test_what_no_frame_holds_is_refused_and_disturbs_nobody():
+    links, wire = await wired(body_bytes_max=1000)
+    word = Subscribed("app", "c1")
+    links.tell(2, Withdraw("app", "p1", CLIENTS))
+    links.tell(2, word)
+    with pytest.raises(Overload):
+        await links.deliver(2, NOTE, CLIENTS)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    # The comet looks: once for the first, as soon as it can be told, and once for the last.
+    assert wire.ops() == [Look(), word, Look()]
+    assert not wire.ended
 
 
 @on_loop

@@ -23,7 +23,7 @@ from chappe.node.node import Node
 from chappe.node.options import Access
 from chappe.node.parts import Parts
 from chappe.registry.memory import MemoryRegistry
-from tests.node.running import options_of
+from tests.node.running import ROOMS_UNUSED, options_of
 
 APP = "default"
 SECRET = b"a secret that only the nodes of this town know"
@@ -61,6 +61,7 @@ class Town:
             name=name,
             cluster=ClusterOptions(port=0, link=LINK),
             access=Access(keys=[Key(id="k", file=str(self._key))]),
+            rooms=ROOMS_UNUSED,
             **({"traffic": Traffic(answer_timeout_s=2.0)} | self._options),
         )
         node = Node(options, parts=Parts(registry=self._registry.open(name), secret=SECRET))

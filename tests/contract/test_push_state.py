@@ -12,7 +12,7 @@ from chappe.push.app import Limits, PushApp
 from chappe.push.job import Job, Tally
 from chappe.push.state.meta import JOB_MS
 from chappe.push.state.states import States
-from chappe.push.state.user import CLIENTS_PER_USER_MAX, Client, TokenHolder
+from chappe.push.state.user import CLIENTS_PER_USER_MAX, TOKENS_PER_CLIENT_MAX, Client, TokenHolder
 from tests.contract.push_states import (
     DAY_MS,
     NAMES,
@@ -320,14 +320,15 @@ async def test_all_tokens_of_a_client_are_revoked_at_once(opening: Opening):
         user = states.user
         client = (await user.claim_client("app", "dev", client_id())).id
         other = (await user.claim_client("app", "dev2", client_id())).id
-        digests = [i.to_bytes(16, "big") for i in range(30)]
+        each = TOKENS_PER_CLIENT_MAX
+        digests = [i.to_bytes(16, "big") for i in range(2 * each)]
         for i, digest in enumerate(digests):
             holder = TokenHolder(client if i % 2 else other, NOW_MS + DAY_MS)
             await user.put_token(digest, holder)
             await user.put_token(digest, holder)
-        assert await user.revoke_client(client) == 15
+        assert await user.revoke_client(client) == each
         left = await user.tokens(digests, NOW_MS)
-        assert [holder and holder.client for holder in left] == [other, None] * 15
+        assert [holder and holder.client for holder in left] == [other, None] * each
 
 
 @on_loop
@@ -396,6 +397,34 @@ async def test_a_route_is_where_the_last_login_was(opening: Opening):  # P3
         assert await route.move({}) == {}
         await route.leave({})
         assert await route.find([]) == {}
+
+
+@on_loop
+async def test_a_route_that_was_lost_is_claimed_unless_the_client_is_elsewhere_by_now(
+    opening: Opening,
+):
+    async with opened(opening) as states:
+        route = states.route
+        lost, here, elsewhere, killed = (client_id() for _ in range(4))
+        await route.move({here: 1, elsewhere: 2, killed: 3})
+        await route.clear(3)
+        clients = [lost, here, elsewhere, killed]
+        assert await route.claim(dict.fromkeys(clients, 1)) == {elsewhere: 2}
+        assert await route.find(clients) == {lost: 1, here: 1, elsewhere: 2, killed: 1}
+        assert set(await route.servers()) == {1, 2}
+        assert await route.clear(1) == 3
+        assert await route.claim({}) == {}
+
+
+@on_loop
+async def test_of_those_who_claim_a_client_at_once_one_has_it(opening: Opening):
+    async with opened(opening) as one, opened(opening) as other:
+        client = client_id()
+        said = await asyncio.gather(
+            *((one, other)[i % 2].route.claim({client: i}) for i in range(20))
+        )
+        (has,) = (await one.route.find([client])).values()
+        assert said == [{} if i == has else {client: has} for i in range(20)]
 
 
 @on_loop

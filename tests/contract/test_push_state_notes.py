@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from chappe.push.state.topic import BEYOND_MAX, Mark
+from chappe.push.state.topic import BEYOND_MAX, Mark, Subscriber
 from tests.contract.push_states import (
     DAY_MS,
     NOW_MS,
@@ -183,6 +183,16 @@ async def test_subscribers_are_counted_listed_and_found_on_servers(opening: Open
         assert (nobody, set(there)) == ({}, {"t"})
         assert await topic.servers("app", "t") == [3]
         assert await topic.move_all("app", [], 3) == []
+        assert await topic.subscribers("app", [client_id(), c]) == [
+            Subscriber(-1, {}),
+            Subscriber(3, there),
+        ]
+        await topic.leave_all("app", [client_id(), c], 2)
+        assert await topic.subscribers("app", [c]) == [Subscriber(3, there)]
+        await topic.leave_all("app", [client_id(), c], 3)
+        assert await topic.subscribers("app", [c]) == [Subscriber(-1, there)]
+        await topic.leave_all("app", [], 3)
+        assert await topic.subscribers("app", []) == []
 
 
 @on_loop

@@ -13,7 +13,7 @@ from chappe.events.sampling import Sampling
 from tests.events.tables import Row, check_serials, count, of, rows
 from tests.faults.process import NodeProcess
 from tests.faults.test_workers import on_each_worker, reach_each_other
-from tests.faults.trio import Trio, story, until
+from tests.faults.trio import ROOMS_UNUSED, Trio, story, until
 from tests.servers import RedisServer
 
 SHARE = 0.3
@@ -169,7 +169,7 @@ def test_links_tell_how_far_clocks_are_apart(told: tuple[Talk, list[Row]]) -> No
 
 def test_workers_record_into_one_folder(tmp_path: Path) -> None:
     config = "workers = 2\n[events]\nenabled = true\nshare = 1.0\nseal_s = 3600\n"
-    node = NodeProcess(tmp_path, config)
+    node = NodeProcess(tmp_path, config + ROOMS_UNUSED)
     try:
         with ExitStack() as stack:
             one, other = on_each_worker(node, stack).values()

@@ -11,11 +11,15 @@ from pathlib import Path
 from random import Random
 
 from .figures import percentiles, tell
-from .push_crowd import Crowd, DeviceProcess, Sender
+from .push_crowd import TOPIC, Crowd, DeviceProcess, HubUser
 from .push_layout import AppKey, PushLayout, PushProcess, make_app
+from .push_sender import Sender, Targets
 from .trio import until
 
 Fault = Callable[[], Awaitable[None]]
+# Over two comets, more on one of them than are handed a note in one go.
+CROWD = 140
+CROWDED = "crowded"
 # How long somebody is dead or asleep.
 _DOWN_S = (0.2, 3.0)
 _ASLEEP_S = (1.0, 6.0)
@@ -88,11 +92,16 @@ async def anything_dies(
 ) -> None:
     """Whatever is answered arrives at all it was aimed at, and is shown once."""
     rng = Random(seed)
-    app = await asyncio.to_thread(make_app, layout["a1"], f"deaths{seed}")
+    name = f"deaths{seed}"
+    app = await asyncio.to_thread(make_app, layout["a1"], name)
     await layout.whole(app)
     with ExitStack() as closing:
-        crowd = await _crowd(layout, folder, app, groups, each, closing)
-        sender = Sender(layout["a1"], app, crowd.devices, rng)
+        crowd, targets = await _crowd(layout, folder, app, groups, each, closing)
+        crowd.users = [HubUser(layout["c2"], name, user) for user in targets.users]
+        being = [asyncio.create_task(user.run()) for user in crowd.users]
+        for user in targets.users:
+            await _whole_user(layout["a1"], app, user, targets.users[user])
+        sender = Sender(layout["a1"], app, targets, rng)
         sending = asyncio.create_task(sender.run(0.03))
         happening = Faults(layout, crowd, Random(seed))
         await happening.happen(faults)
@@ -101,21 +110,28 @@ async def anything_dies(
         ended = time.monotonic()
 
         def arrived() -> bool:
-            return not crowd.missing(sender.answered)
+            return not sender.missing(crowd.given())
 
         # If not, it is told below how many did not.
         with suppress(AssertionError):
             await until(arrived, "every note has arrived")
         late_s = time.monotonic() - ended
-        missing, twice = crowd.missing(sender.answered), crowd.twice()
+        missing, twice = sender.missing(crowd.given()), crowd.twice()
+        still_there = await sender.still_there()
+        for task in being:
+            task.cancel()
+        await asyncio.wait(being)
+        failed = [task.exception() for task in being if not task.cancelled()]
         logs = [process.log() for process in crowd.processes]
     tell(
         "push: anything dies under load",
         seed=seed,
         faults=faults,
-        devices=groups * each,
+        devices=groups * each + CROWD,
+        users=len(crowd.users),
         notes=len(sender.answered),
-        aimed=sum(map(len, sender.answered.values())),
+        aimed=sum(len(shot.targets) for shot in sender.answered.values()),
+        cancelled=len(sender.cancelled),
         unanswered=sender.unanswered,
         lost=len(missing),
         twice=len(twice),
@@ -124,21 +140,44 @@ async def anything_dies(
         **happening.done,
     )
     assert not any(logs), logs
+    assert not failed, failed
     assert len(sender.answered) > 10 * faults
     assert not missing, missing[:10]
     assert not twice, twice[:10]
+    assert sender.cancelled
+    assert not still_there, still_there[:10]
 
 
 async def _crowd(
     layout: PushLayout, folder: Path, app: AppKey, groups: int, each: int, closing: ExitStack
-) -> Crowd:
-    processes = []
-    for group in range(groups):
-        devices = [f"d{group}-{n}" for n in range(each)]
-        process = await asyncio.to_thread(
-            DeviceProcess, folder / f"group{group}", layout["w1"], app, devices
-        )
+) -> tuple[Crowd, Targets]:
+    """Devices in groups, some of which belong to a user; and a large group beside."""
+    named = {f"group{group}": [f"d{group}-{n}" for n in range(each)] for group in range(groups)}
+    devices = [device for some in named.values() for device in some]
+    crowded = [f"x{n}" for n in range(CROWD)]
+
+    def begin(name: str) -> DeviceProcess:
+        some, topic = (crowded, CROWDED) if name == CROWDED else (named[name], TOPIC)
+        process = DeviceProcess(folder / name, layout["w1"], app, some, topic)
         closing.callback(process.kill)
-        processes.append(process)
+        return process
+
+    processes = await asyncio.gather(*(asyncio.to_thread(begin, one) for one in (*named, CROWDED)))
     await until(lambda: all(each.subscribed for each in processes), "devices have subscribed")
-    return Crowd(processes)
+    users = {f"u{n}": some[0] for n, some in enumerate(named.values())}
+    return Crowd(processes, []), Targets(devices, users, CROWDED, crowded)
+
+
+async def _whole_user(admin: PushProcess, app: AppKey, user: str, device: str) -> None:
+    """Bind a device to a user, and wait until her session is a client as well."""
+    bound = await asyncio.to_thread(
+        app.post, admin, "/v1/push/users/bind", user=user, device=device
+    )
+    assert bound.status == 200, bound
+    path = f"/v1/push/users?user={user}"
+
+    def whole() -> bool:
+        found = admin.ask("GET", path, None, app.headers("GET", path, b"")).body
+        return len(found["clients"]) == 2
+
+    await until(whole, f"{user} has a device and a session")

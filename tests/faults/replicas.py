@@ -15,7 +15,7 @@ from tests.servers import RedisServer, ZooKeeperServer, free_port
 
 from .process import Api
 from .relay import Network
-from .trio import CONFIG, LEASE_S, OPTIONS, ClusterNode, start_together, until
+from .trio import CONFIG, LEASE_S, OPTIONS, ROOMS_UNUSED, ClusterNode, start_together, until
 
 NAMES = ("n0", "n1", "n2")
 REPLICATION = """
@@ -57,7 +57,7 @@ class Replicas:
             url = registry.url.replace(f":{registry.port}", f":{to[1]}")
             options = CONFIG.format(registry=url, name=name, secret=secret)
             options = options.replace("port = 0", f'port = {port}\nadvertise = "{host}"', 1)
-            return ClusterNode(folder / name, options + replication)
+            return ClusterNode(folder / name, options + replication + ROOMS_UNUSED)
 
         with ExitStack() as failed:
             failed.callback(self.network.close)

@@ -10,11 +10,14 @@ from tests.servers import RedisServer, ZooKeeperServer
 
 from . import stories
 from .appserver import AppServer
+from .figures import FULL
 from .trio import Trio, story
 
 pytestmark = pytest.mark.timeout(200)
 
 Server = RedisServer | ZooKeeperServer
+# What nodes find out of each other by their links: in full with each registry.
+MOSTLY_LINKS = {"redis": RedisServer} | ({"zookeeper": ZooKeeperServer} if FULL else {})
 
 
 @pytest.fixture(scope="module", params=[RedisServer, ZooKeeperServer], ids=["redis", "zookeeper"])
@@ -44,6 +47,9 @@ def restart(registry: Server) -> None:
         registry.restart()
 
 
+@pytest.mark.parametrize(
+    "registry", MOSTLY_LINKS.values(), ids=MOSTLY_LINKS, indirect=True, scope="module"
+)
 def test_users_of_a_killed_node_are_offline_at_once_and_gone_in_time(
     trio: Trio, app_server: AppServer
 ) -> None:  # H4, H9, H16

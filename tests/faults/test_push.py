@@ -15,11 +15,13 @@ from .trio import story
 pytestmark = pytest.mark.timeout(3000 if FULL else 300)
 
 SEEDS = range(1, 6) if FULL else (1,)
+# One of the comets has users beside its devices.
+ROLES = {"c1": "comet", "c2": "hub,comet", "w1": "web", "a1": "admin"}
 
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushLayout]:
-    layout = PushLayout(tmp_path_factory.mktemp("push"))
+    layout = PushLayout(tmp_path_factory.mktemp("push"), ROLES)
     yield layout
     layout.stop()
 

@@ -13,6 +13,7 @@ import pytest
 from chappe.wire.ops import Send, Shown
 from chappe.wire.push import GetMessageList, MessageAck, Ok
 
+from .figures import FULL
 from .peer import Peer, connect
 from .push_layout import AppKey, PushLayout, PushProcess, make_app
 from .push_peer import DevicePeer, send, take_ticket
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 
 ALL = "hub,comet,web,admin"
 USER = "user:bob"
+DEATHS = 3 if FULL else 1
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +194,7 @@ def test_what_is_sent_by_one_that_has_just_begun_comes_to_a_session_once(
         devices(layout, app, stack)
         socket = stack.enter_context(hello(layout["h1"]))
         until_aimed(layout["h1"], app, 3)
-        for _ in range(3):
+        for _ in range(DEATHS):
             layout["h2"].kill()
             layout["h2"].start()
             sent = [send(layout["h2"], app, user="bob", data=n)["note"] for n in range(3)]

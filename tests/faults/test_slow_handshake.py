@@ -24,6 +24,8 @@ hello_timeout_s = 1.0
 header_timeout_s = 1.0
 body_timeout_s = 1.0
 keep_alive_s = 1
+[push.comet]
+login_s = 1.0
 """
 _HELLO = encode_op(Hello(id=1, as_="user:slow"))
 _BODY = b'{"to":"topic:a","data":"' + b"x" * 10_000

@@ -26,7 +26,7 @@ from .stuck import (
 )
 
 FULL = os.environ.get("CHAPPE_PROOF") == "full"
-MESSAGES = 64_000 if FULL else 10_000
+MESSAGES = 64_000 if FULL else 7_500
 SIZE = 4000
 OUTBOX = 256 * 1024
 CONFIG = f"""
@@ -36,7 +36,7 @@ outbox_bytes_max = {OUTBOX}
 [limits]
 message_bytes_max = 65536
 """
-# Published altogether: 40 MB, or 256 MB in the full proof. A node that kept it would show it.
+# Published altogether: 30 MB, or 256 MB in the full proof. A node that kept it would show it.
 GROWTH_BYTES_MAX = 24 << 20
 
 

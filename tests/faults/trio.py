@@ -55,6 +55,8 @@ answer_timeout_s = {ANSWER_S}
 grace_s = {GRACE_S}
 takeover_s = {SILENCE_S + 2}
 """
+# Whoever leaves says so for two beats of rooms, also where nobody is in one.
+ROOMS_UNUSED = "\n[rooms]\nbeat_s = 0.25\n"
 # Comes back at once; a request may take as long as a node that is stopped is not missed.
 OPTIONS = ClientOptions(backoff_first_s=0.05, backoff_max_s=0.5, request_timeout_s=20.0)
 
@@ -110,7 +112,7 @@ class Trio:
 
         def start(name: str) -> ClusterNode:
             options = CONFIG.format(registry=registry, name=name, secret=secret)
-            return ClusterNode(folder / name, options + config)
+            return ClusterNode(folder / name, options + config + ROOMS_UNUSED)
 
         self.nodes = start_together(start, ("n0", "n1", "n2"))
 

@@ -11,8 +11,11 @@ from typing import Any
 from chappe.log.options import JournalOptions
 from chappe.node.node import Node
 from chappe.node.options import EventsOptions, NodeOptions
+from chappe.rooms.options import RoomsOptions
 
 PORTS = {"port": 0, "http_port": 0, "tcp_port": 0, "comet_port": 0}
+# Whoever leaves a cluster says so for two beats of rooms, also where nobody is in one.
+ROOMS_UNUSED = RoomsOptions(beat_s=0.1)
 
 
 def options_of(folder: Path, **changes: Any) -> NodeOptions:

@@ -30,7 +30,7 @@ from chappe.registry.options import RegistryOptions
 from chappe.registry.registry import Registry
 from chappe.store.memory import MemoryStore
 from tests.loop import on_loop
-from tests.node.running import options_of, running
+from tests.node.running import ROOMS_UNUSED, options_of, running
 from tests.servers import free_port
 
 SECRET = b"a secret that only nodes of these tests know"
@@ -47,7 +47,8 @@ async def member(
     """A node of a cluster, drained at the end unless the test did."""
     parts = Parts(registry=registry.open(name), secret=SECRET, store=changes.pop("store", None))
     usual = {"name": name, "cluster": ClusterOptions(port=0, link=LINK), "presence": GRACE}
-    node = Node(options_of(folder / name, **(usual | changes)), parts=parts)
+    options = options_of(folder / name, rooms=ROOMS_UNUSED, **(usual | changes))
+    node = Node(options, parts=parts)
     await node.start()
     try:
         yield node

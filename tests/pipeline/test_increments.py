@@ -34,7 +34,7 @@ WEEK = 7 * 24 * HOUR
 # Where a run is interrupted: between tables that are made of one another; for the proof, before the
 # first table and between any two.
 STAGES = ("plan", *Making.ORDER)
-STOPS = STAGES[:-1] if FULL else ("paths", "flows")
+STOPS = STAGES[:-1] if FULL else ("flows",)
 
 
 def content(tables: Path, name: str) -> list[str]:

@@ -179,3 +179,18 @@ async def test_a_device_of_an_app_that_is_switched_off_does_not_get_in():  # P10
     await town.rig.rest()
     assert len(codes(device.heard())) == 1
     assert device.sink.ended
+
+
+@on_loop
+async def test_devices_of_an_app_that_is_removed_or_switched_off_are_told_within_a_second():  # P10
+    for end in ("remove", "disable"):
+        town = await Town.make()
+        devices = [await town.device(f"d{comet}", comet=comet) for comet in (1, 2)]
+        if end == "remove":
+            await town.desk.apps.remove(town.app.key)
+        else:
+            await town.desk.apps.change(town.app.key, enabled=False)
+        await town.rig.pass_s(1)
+        for device in devices:
+            assert codes(device.heard()) == [PushError.CLIENT_NOT_FOUND]
+            assert device.sink.ended

@@ -29,6 +29,6 @@ def check_repeats(world: Callable[[int], Any], seed: int) -> None:
     assert world(seed).run().trace.digest() == digest
     assert world(seed + 1).run().trace.digest() != digest
     expression = f"{world.__module__}.{world.__name__}({seed})"
-    for hash_seed in ("1", "4242"):
+    for hash_seed in ("1", "4242") if FULL else ("4242",):
         # What it logs stands before it.
         assert digest_in_a_process(expression, hash_seed).splitlines()[-1] == digest

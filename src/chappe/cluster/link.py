@@ -152,12 +152,17 @@ class Link(WSListener):
         """How many frames came again, and were ignored."""
         return self._frames.duplicates
 
+    @property
+    def body_bytes_max(self) -> int:
+        """What fits into a frame."""
+        return self._options.frame_bytes_max - 16
+
     def write(self, body: bytes) -> None:
         """Send one frame at once; nothing happens when the link is down.
 
         Raises ValueError for a body that does not fit into a frame.
         """
-        if len(body) > self._options.frame_bytes_max - 16:
+        if len(body) > self.body_bytes_max:
             raise ValueError(f"body: {len(body)} bytes do not fit into a frame")
         if self.state is LinkState.UP:
             self._write_frame(FrameKind.BODY, body)

@@ -4,7 +4,8 @@ What is asked of a comet in this process is done at once; what is asked of other
 tick, written as one frame per link, and answered by number. A note that could not be handed over
 waits in the store: so nothing is sent twice from here, and a link that breaks loses nothing. Whose
 client it is for may be connected all the while, so a comet is told to look for it as soon as it can
-be told anything.
+be told anything. The same goes for words that found no room: whoever looks also compares what it
+has with the store. Notes are refused first, as nothing but a word takes one back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import structlog
 
 from chappe.cluster.link import Link
 from chappe.cluster.mesh import Mesh
+from chappe.cluster.pushframes import OP_BYTES, frames, op_bytes
 from chappe.errors import Overload, RemoteProtocolError, Unreachable
 from chappe.push.comets import CometCard, CometDesk, Handed
 from chappe.push.note import Note
@@ -32,7 +34,6 @@ from chappe.wire.pushlink import (
     Subscribed,
     Withdraw,
     decode_push_ops,
-    encode_push_ops,
 )
 
 log = structlog.get_logger()
@@ -41,12 +42,12 @@ log = structlog.get_logger()
 ANSWER_S = 5.0
 # Questions to all comets that are not answered yet.
 ASKED_MAX = 10_000
-# What may wait for a link that takes no more, in bytes of notes.
+# What may wait for a link that takes no more, in bytes: up to here anything, then words, then only
+# answers, of which there are as many as the peer has asked for.
 WAITING_BYTES_MAX = 16 * 1024 * 1024
-# What an op costs beside the note in it, about.
-_OP_BYTES = 64
-_CLIENT_BYTES = 18
-# A frame is written before it is larger than this.
+_WORDS_FACTOR = 1.5
+_ANSWERS_FACTOR = 2
+# What a frame holds, unless one op is larger.
 _FRAME_BYTES = 1024 * 1024
 
 _read_note = msgspec.msgpack.Decoder(Note).decode
@@ -70,7 +71,8 @@ class _Line:
         self.missed = False
         # Whether notes come from it.
         self.sends = False
-        self.ops: list[PushOp] = []
+        # Each with its size.
+        self.ops: list[tuple[PushOp, int]] = []
         self.size = 0
 
 
@@ -137,36 +139,35 @@ class PushLinks:
         """Hand a note to clients on a comet; raises Unreachable or Overload: then it waits."""
         if server == self._server and self._desk is not None:
             return self._desk.deliver(note, clients)
-        data = _encode(note)
-        return await self._ask(server, Deliver(0, data, clients), len(data), len(clients))
+        return await self._ask(server, Deliver(0, _encode(note), clients))
 
     async def broadcast(self, server: int, note: Note) -> Handed:
         """Hand a topic's note to its subscribers on a comet; raises Unreachable or Overload."""
         if server == self._server and self._desk is not None:
             return self._desk.broadcast(note)
-        data = _encode(note)
-        return await self._ask(server, Broadcast(0, data), len(data), 0)
+        return await self._ask(server, Broadcast(0, _encode(note)))
 
     def tell(self, server: int, op: Close | Withdraw | Subscribed) -> None:
         """Let a comet know, if it is there."""
         if server == self._server and self._desk is not None:
             _tell(self._desk, op)
-        elif (line := self._by_server.get(server)) is not None:
-            self._put(line, op, _OP_BYTES)
+            return
+        line = self._by_server.get(server)
+        if line is not None and not self._maybe_put(line, op, _WORDS_FACTOR):
+            line.missed = True
+            self._own_up(line)
 
-    async def _ask(self, server: int, op: Deliver | Broadcast, size: int, clients: int) -> Handed:
+    async def _ask(self, server: int, op: Deliver | Broadcast) -> Handed:
         line = self._by_server.get(server)
         if line is None:
             raise Unreachable(f"comet {server}: not linked")
-        size += _OP_BYTES + _CLIENT_BYTES * clients
-        if line.size + size > WAITING_BYTES_MAX or len(self._asked) >= ASKED_MAX:
-            line.missed = True
-            raise Overload(f"comet {server}: too much waits for it already")
         self._number += 1
         op.number = self._number
+        if len(self._asked) >= ASKED_MAX or not self._maybe_put(line, op):
+            line.missed = True
+            raise Overload(f"comet {server}: too much waits for it already")
         answer: asyncio.Future[Handed] = self._loop.create_future()
         self._asked[op.number] = _Asked(line.link, answer)
-        self._put(line, op, size)
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await answer
@@ -180,10 +181,18 @@ class PushLinks:
         """Tell a peer that takes more again that something did not come."""
         if line.missed and not line.size and line.link in self._lines:
             line.missed = False
-            self._put(line, Look(), _OP_BYTES)
+            self._put(line, Look())
 
-    def _put(self, line: _Line, op: PushOp, size: int) -> None:
-        line.ops.append(op)
+    def _maybe_put(self, line: _Line, op: PushOp, factor: float = 1) -> bool:
+        """Let an op be written; False if there is no room for it, or no frame holds it."""
+        size = op_bytes(op)
+        if size > line.link.body_bytes_max or line.size + size > factor * WAITING_BYTES_MAX:
+            return False
+        self._put(line, op, size)
+        return True
+
+    def _put(self, line: _Line, op: PushOp, size: int = OP_BYTES) -> None:
+        line.ops.append((op, size))
         line.size += size
         self._dirty.add(line)
         if not self._flushing:
@@ -196,23 +205,18 @@ class PushLinks:
         for line in dirty:
             if not line.link.paused:
                 self._write(line)
+                self._own_up(line)
 
     def _write(self, line: _Line) -> None:
         ops, line.ops, line.size = line.ops, [], 0
-        begin = size = 0
-        for at, op in enumerate(ops):
-            size += _OP_BYTES + (len(op.note) if isinstance(op, (Deliver, Broadcast)) else 0)
-            if size >= _FRAME_BYTES:
-                line.link.write(encode_push_ops(ops[begin : at + 1]))
-                begin, size = at + 1, 0
-        if begin < len(ops):
-            line.link.write(encode_push_ops(ops[begin:]))
+        for frame in frames(ops, min(_FRAME_BYTES, line.link.body_bytes_max)):
+            line.link.write(frame)
 
     def link_up(self, link: Link) -> None:
         """Say who is here."""
         self._lines[link] = line = _Line(link)
         present = Present(self._server, self._address, self._desk is not None)
-        self._put(line, present, _OP_BYTES)
+        self._put(line, present)
 
     def link_down(self, link: Link, reason: str) -> None:
         """Whoever waits for an answer of that peer is told that none will come."""
@@ -251,7 +255,7 @@ class PushLinks:
             self._by_server[op.server] = line
             if op.desk and self._sends:
                 # What was sent before now found nobody there; from now on it goes by this link.
-                self._put(line, Look(), _OP_BYTES)
+                self._put(line, Look())
         elif isinstance(op, Delivered):
             asked = self._asked.get(op.number)
             if asked is not None and not asked.answer.done():
@@ -279,8 +283,8 @@ class PushLinks:
         self._answer(line, op.number, handed)
 
     def _answer(self, line: _Line, number: int, handed: Handed) -> None:
-        told = Delivered(number, handed.taken, list(handed.absent))
-        self._put(line, told, _OP_BYTES + _CLIENT_BYTES * len(handed.absent))
+        # Without an answer, whoever asked goes by what waits in the store.
+        self._maybe_put(line, Delivered(number, handed.taken, list(handed.absent)), _ANSWERS_FACTOR)
 
 
 def _tell(desk: CometDesk, op: PushOp) -> None:

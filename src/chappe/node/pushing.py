@@ -57,7 +57,7 @@ log = structlog.get_logger()
 _ROW = "/push/processes"
 _FLOOR = "push.floor"
 _PORT_MAX = 65_535
-# How often a comet is told the time.
+# How often a comet, and the desk of users, is told the time.
 _BEAT_S = 1.0
 
 
@@ -200,10 +200,12 @@ class Pushing:
             ids=ids,
             clock=self._clock,
             recorder=PushRecorder(self._recorder),
+            redelivery_s=self._options.push.comet.redelivery_s,
         )
         desk = users if self._comet is None else Desks(users, self._comet)
         links.open(desk, self.addresses().get("comet", ""))
         notes.open(users)
+        self._begin(self._beat(users), "telling the desk of users the time")
 
     async def _open_desk(
         self,
@@ -249,10 +251,10 @@ class Pushing:
         if errand.failed(task):
             self.on_failed(f"push: {task.get_name()} has ended by a mistake: see the log")
 
-    async def _beat(self, comet: Comet) -> None:
+    async def _beat(self, told: Comet | UserDesk) -> None:
         while True:
             await asyncio.sleep(_BEAT_S)
-            comet.beat()
+            told.beat()
 
     def _make_mesh(self, circle: Circle, links: PushLinks) -> Mesh:
         options, push = self._options.cluster, self._options.push

@@ -20,7 +20,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -43,7 +43,11 @@ Run = Callable[[sqlite3.Connection], T]
 
 
 class Schema(NamedTuple):
-    """What is in a file: whose it is, by the option that names it and a number, and its tables."""
+    """What is in a file: whose it is, by the option that names it and a number, and its tables.
+
+    The version grows with each change of them. Tables and indexes that are new are made in a file
+    of an earlier version; one whose tables were otherwise is refused.
+    """
 
     option: str
     application_id: int
@@ -74,8 +78,8 @@ class _Job(NamedTuple):
 class FileDatabase:
     """A file; used from one event loop at a time. Other processes may have it open as well.
 
-    Raises ConfigError when the file cannot be opened: it is locked, corrupt, of something else or
-    of a later version.
+    Raises ConfigError when the file cannot be opened: it is locked, corrupt, of something else, of
+    a later version, or of an earlier one with other tables.
     """
 
     def __init__(
@@ -265,9 +269,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
             f"{schema.option}: {path}: written by a later version "
             f"(schema {version}, this one knows {schema.version})"
         )
-    if not tables:
-        for statement in schema.statements:
-            connection.execute(statement)
+    if not tables or version < schema.version:
+        _add(connection, path, schema, version)
         connection.execute(f"PRAGMA application_id = {schema.application_id}")
         connection.execute(f"PRAGMA user_version = {schema.version}")
     connection.execute("COMMIT")
@@ -277,3 +280,29 @@ def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
         )
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}").fetchone()
+
+
+def _add(connection: sqlite3.Connection, path: Path, schema: Schema, version: int) -> None:
+    """Make what is missing in a file; raises ConfigError when what is there is otherwise."""
+    there = _definitions(connection)
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        for statement in schema.statements:
+            fresh.execute(statement)
+        wanted = _definitions(fresh)
+    for (kind, name), definition in wanted.items():
+        if (kind, name) not in there:
+            connection.execute(definition)
+        elif there[kind, name].split() != definition.split():
+            raise ConfigError(
+                f"{schema.option}: {path}: written by an earlier version, whose {kind} {name} was "
+                f"another (schema {version}, this one knows {schema.version})"
+            )
+
+
+def _definitions(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """What made each table and index, in the order in which they were made."""
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+    )
+    # sqlite_sequence and the like come by themselves.
+    return {(kind, name): sql for kind, name, sql in rows if not name.startswith("sqlite_")}

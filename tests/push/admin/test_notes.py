@@ -51,14 +51,14 @@ def test_one_target_is_found_again_by_its_name(aim):
     with_bench(main)
 
 
-def test_a_note_to_more_than_one_op_carries_is_taken_back_from_whoever_has_it():
+def test_a_note_to_more_than_one_op_carries_is_taken_back_by_several():
     async def main(bench):
         app = await bench.app(sends_per_s=0)
-        for n in range(3):
-            await bench.client(app, f"d{n}")
+        clients = [await bench.client(app, f"d{n}") for n in range(3)]
         sent = await bench.send(app, devices=["d0", "d1", "d2"])
         assert await bench.desk.notes.cancel(app, sent.note) == 3
-        assert bench.comets.told == [(n, Withdraw(app.key, sent.note)) for n in (1, 2)]
+        ops = [Withdraw(app.key, sent.note, some) for some in (clients[:2], clients[2:])]
+        assert bench.comets.told == [(n, op) for n in (1, 2) for op in ops]
 
     with_bench(main, options=DeskOptions(batch=2))
 
@@ -94,6 +94,28 @@ def test_a_replaced_note_is_another_for_those_who_have_not_seen_it():  # P7
         note = (await bench.states.message.bodies([new.note]))[new.note]
         assert (note.type, note.content) == (7, b"new")
         assert (await bench.desk.jobs.find(app, new.job))[0].name == "n"
+
+    with_bench(main)
+
+
+@pytest.mark.parametrize("topic", [False, True])
+def test_a_replaced_note_ends_when_it_would_have_unless_another_life_is_asked_for(topic):
+    async def main(bench):
+        app = await bench.app()
+        client = await bench.client(app, "a")
+        await bench.desk.topics.subscribe(app.key, Which(client), ["news"])
+        aim = {"topic": "news"} if topic else {"devices": ["a"]}
+
+        async def life_ms(sent) -> int:
+            note = (await bench.states.message.bodies([sent.note]))[sent.note]
+            return note.expires_ms - bench.clock.ms
+
+        sent = await bench.send(app, **aim, order={"ttl_s": 60})
+        bench.clock.ms += 20_500
+        same = await bench.desk.notes.replace(app, sent.note, Change(content=b"2"))
+        assert await life_ms(same) == 40_000
+        longer = await bench.desk.notes.replace(app, same.note, Change(content=b"3", ttl_s=600))
+        assert await life_ms(longer) == 600_000
 
     with_bench(main)
 

@@ -263,6 +263,48 @@ def test_a_send_that_goes_on_after_a_failure_is_not_charged_to_the_device_twice(
     with_bench(main)
 
 
+def test_a_key_is_no_way_around_what_a_device_may_have():
+    async def main(bench):
+        app = await bench.app(device_notes_per_h=1)
+        bench.clock.ms -= bench.clock.ms % 3_600_000
+        client = await bench.client(app, "a")
+        first = await bench.send(app, devices=["a"])
+        keyed = {"devices": ["a"], "order": {"repeat": "k", "ttl_s": 60}}
+        for _ in range(3):
+            with pytest.raises(Throttled, match="device"):
+                await bench.send(app, b"x", **keyed)
+        assert await bench.waiting(client) == [first.note]
+        bench.clock.pass_s(3600)
+        # Its life begins when it is let through, not when it was refused.
+        sent = await bench.send(app, b"x", **keyed)
+        note = (await bench.states.message.bodies([sent.note]))[sent.note]
+        assert note.expires_ms == bench.clock.ms + 60_000
+
+    with_bench(main)
+
+
+def test_a_send_that_goes_on_is_for_those_it_was_for_before():
+    async def main(bench):
+        app = await bench.app(device_notes_per_h=1)
+        limited, client = await bench.client(app, "a"), await bench.client(app, "b")
+        await bench.send(app, devices=["a"])
+        put = bench.states.message.put
+
+        async def failing(note):
+            raise StorageError("disk: full")
+
+        bench.states.message.put = failing
+        keyed = {"devices": ["a", "b"], "order": {"repeat": "k"}}
+        with pytest.raises(StorageError):
+            await bench.send(app, **keyed)
+        bench.states.message.put = put
+        sent = await bench.send(app, **keyed)
+        assert (sent.aimed, sent.limited) == (1, [limited])
+        assert await bench.waiting(client) == [sent.note]
+
+    with_bench(main)
+
+
 def test_a_repeated_send_is_one_for_a_day():  # P9
     async def main(bench):
         app, other = await bench.app("one"), await bench.app("other")

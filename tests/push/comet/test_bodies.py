@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from chappe.push.comet.bodies import FETCH_MAX, Bodies, in_turns
 from chappe.push.comet.counters import Counters
+from chappe.push.note import Note
 from tests.loop import on_loop
 from tests.push.comet.rig import Rig
 
@@ -47,6 +52,35 @@ async def test_one_that_is_kept_twice_counts_once_and_one_that_is_dropped_not_at
     bodies.drop(note.id)
     bodies.drop(note.id)
     assert (bodies.size, len(bodies)) == (0, 0)
+
+
+@on_loop
+async def test_a_body_that_is_taken_back_while_it_is_read_is_neither_handed_out_nor_kept() -> None:
+    rig = Rig()
+    bodies = bodies_of(rig)
+    kept, read = rig.note(), rig.note()
+    bodies.keep(kept)
+    await rig.states.message.put(read)
+    state: Any = rig.states.message
+    stored = state._state.bodies
+
+    async def take_back_meanwhile(ids: list[str]) -> dict[str, Note]:
+        found: dict[str, Note] = await stored(ids)
+        bodies.withdraw(kept.id)
+        bodies.withdraw(read.id)
+        return found
+
+    state._state.bodies = take_back_meanwhile
+    assert await bodies.fetch([kept.id, read.id]) == {}
+    assert (bodies.size, len(bodies)) == (0, 0)
+
+
+def test_of_what_was_taken_back_the_latest_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chappe.push.comet.bodies.WITHDRAWN_MAX", 2)
+    bodies = bodies_of(Rig())
+    for note_id in ("p1", "p2", "p1", "p3"):
+        bodies.withdraw(note_id)
+    assert [bodies.withdrawn(note_id) for note_id in ("p1", "p2", "p3")] == [True, False, True]
 
 
 def test_many_are_asked_for_in_turns() -> None:

@@ -82,6 +82,42 @@ def test_a_file_of_a_later_version_is_refused(tmp_path: Path):
         open_place(tmp_path / "push.db")
 
 
+@on_loop
+async def test_a_file_of_an_earlier_version_gets_the_tables_that_it_lacks(tmp_path: Path):
+    file = tmp_path / "push.db"
+    place = open_place(file)
+    client = await place.user.claim_client("app", "dev", client_id())
+    await place.close()
+    with closing(sqlite3.connect(file)) as other:
+        for table in ("uses", "bridges"):
+            other.execute(f"DROP TABLE {table}")
+        other.execute("DROP INDEX subscribers_on_server")
+        other.execute("PRAGMA user_version = 1")
+    place = open_place(file)
+    assert await place.user.clients_of_devices("app", ["dev"]) == {"dev": client.id}
+    await place.close()
+    with closing(sqlite3.connect(file)) as other:
+        ((version,),) = other.execute("PRAGMA user_version")
+        names = {name for (name,) in other.execute("SELECT name FROM sqlite_master")}
+    assert version == SCHEMA_VERSION
+    assert names >= {"uses", "uses_expire", "bridges", "subscribers_on_server"}
+
+
+@on_loop
+async def test_a_file_of_an_earlier_version_with_other_tables_is_refused(tmp_path: Path):
+    file = tmp_path / "push.db"
+    await open_place(file).close()
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("ALTER TABLE jobs DROP COLUMN dropped")
+        other.execute("PRAGMA user_version = 1")
+    said = (
+        r"push: .*push\.db: written by an earlier version, whose table jobs was another \(schema 1"
+    )
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=said):
+            open_place(file)
+
+
 @pytest.mark.parametrize("file", [None, "push.db"])
 @on_loop
 async def test_what_cannot_be_written_is_told_and_disturbs_nobody(tmp_path: Path, file: str | None):

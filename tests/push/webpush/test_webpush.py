@@ -264,6 +264,50 @@ async def test_an_endpoint_that_is_down_and_one_that_never_answers_keep_nobody_e
 
 
 @on_loop
+async def test_an_app_whose_hosts_are_dead_keeps_no_other_app_waiting():
+    async with (
+        push_service() as service,
+        push_service() as silent,
+        shop(concurrency_max=4, host_concurrency_max=2, timeout_s=0.5) as own,
+    ):
+        silent.respond = lambda request: None
+        mine, own.shop = own.shop, await own.app("strangers", sends_per_s=0)
+        dead = []
+        for host in ("localhost", *(f"127.0.0.{n}" for n in range(2, 10))):
+            stuck = silent.browser()
+            stuck.endpoint = stuck.endpoint.replace("127.0.0.1", host)
+            dead += [await own.subscribe(stuck, f"{host}-{n}") for n in range(30)]
+        for _ in range(3):
+            await own.send(own.shop, clients=dead)
+        own.shop = mine
+        well = await own.subscribe(service.browser(), "well")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await own.send(mine, clients=[well])
+        await service.requested(1)
+        # As long as an attempt may take, and not as long as all of theirs.
+        assert loop.time() - began < 2.0
+
+
+@on_loop
+async def test_what_nobody_thought_of_is_told_and_the_next_note_goes_out(monkeypatch):
+    async with push_service() as service, shop() as own:
+        client = await own.subscribe(service.browser())
+        carry = own.webpush._courier.carry
+
+        async def fail(parcel):
+            raise ValueError(parcel.subscription.endpoint)
+
+        monkeypatch.setattr(own.webpush._courier, "carry", fail)
+        await own.send(own.shop, clients=[client])
+        await own.told("gave_up")
+        monkeypatch.setattr(own.webpush._courier, "carry", carry)
+        await own.send(own.shop, clients=[client])
+        await own.told("handed")
+        assert own.webpush.waiting == 0
+
+
+@on_loop
 async def test_a_host_that_fails_time_after_time_is_left_alone():
     async with push_service() as service, shop(concurrency_max=1, host_concurrency_max=1) as own:
         service.respond = lambda request: answer(503)
@@ -278,7 +322,7 @@ async def test_a_host_that_fails_time_after_time_is_left_alone():
 
 @on_loop
 async def test_no_more_is_taken_than_there_is_room_for_and_the_rest_is_told():
-    async with push_service() as service, shop(started=False, queue_max=3) as own:
+    async with push_service() as service, shop(started=False, queue_max=6) as own:
         browser = service.browser()
         clients = [await own.subscribe(browser, f"d{n}") for n in range(5)]
         sent = await own.send(own.shop, clients=clients)

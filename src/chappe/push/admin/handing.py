@@ -58,11 +58,16 @@ class Handing:
     def withdraw(self, note: Note, clients: list[str]) -> None:
         """Take a note back from clients that have it; comets also keep bodies, so all are told.
 
-        Where these are more than one op carries, or not known, a comet goes through all it has.
+        Where these are not known, as of a topic, a comet goes through all it has.
         """
-        named = clients if len(clients) <= self._batch else []
+        starts = range(0, max(1, len(clients)), self._batch)
+        ops = [
+            Withdraw(note.app, note.id, clients[start : start + self._batch], note.topic)
+            for start in starts
+        ]
         for server in self._comets.desks():
-            self._comets.tell(server, Withdraw(note.app, note.id, named, note.topic))
+            for op in ops:
+                self._comets.tell(server, op)
 
     async def _deliver(self, server: int, note: Note, clients: list[str]) -> Handed:
         taken, absent = 0, list[str]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ from chappe.push.state.states import States
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What a note says from now on; what is None stays as it was."""
+    """What a note says from now on; what is None stays as it was, its end too."""
 
     content: bytes
     type: int | None = None
@@ -67,7 +68,7 @@ class Notes:
         """Send another in a note's place to those who have not acknowledged it; of a topic, to all
         who subscribe. Raises as `send` does, and Unreachable if everybody has it."""
         found = await self._find(app, id)
-        order = _order(found, change)
+        order = _order(found, change, self._clock.wall_ms())
         # The new one goes first: a kill in between leaves a device with both, not with none.
         if found.note.topic is not None:
             sent = await self._sending.send(app, order)
@@ -114,13 +115,14 @@ class Notes:
             self._counting.recorder.dropped(told(note), "cancelled", dropped)
 
 
-def _order(found: _Found, change: Change) -> Order:
+def _order(found: _Found, change: Change, now_ms: int) -> Order:
     job, note, _, holders = found
+    left_s = max(1, ceil((note.expires_ms - max(now_ms, note.ts_ms)) / 1000))
     return Order(
         aim=Aim(clients=tuple(holders)) if job.aim == "many" else aim_of(job),
         content=change.content,
         type=note.type if change.type is None else change.type,
-        ttl_s=change.ttl_s,
+        ttl_s=left_s if change.ttl_s is None else change.ttl_s,
         priority=note.priority,
         collapse=note.collapse,
         once=note.once,

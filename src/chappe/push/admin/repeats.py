@@ -1,7 +1,7 @@
 """Repeats: a send that is asked for again under the same key is one send.
 
-Its ids are written down before anything else, its answer when all is done. Who asks in between, or
-after a kill, goes on under the same ids.
+Whom its limits let through is written down when they were charged, its ids before anything else is
+done, its answer when all is. Who asks in between, or after a kill, goes on with the same.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from chappe.push.state.meta import MetaState
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a send is known by. `again`: others may have begun with it."""
+    """What a send is known by."""
 
     job: str
     note: str
     ts_ms: int
     order: str
-    again: bool = False
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -32,6 +31,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 _plan_decoder = msgspec.msgpack.Decoder(Plan)
+_limited_decoder = msgspec.msgpack.Decoder(list[str])
 _answered_decoder = msgspec.msgpack.Decoder(Answered)
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -59,13 +59,24 @@ class Repeats:
             await self._meta.keep(_name("send", name), _encode(plan), until_ms)
         )
         _check(kept.order, plan.order)
-        return kept if kept == plan else msgspec.structs.replace(kept, again=True)
+        return kept
 
-    async def end(self, name: str, plan: Plan, answer: bytes) -> None:
+    async def limited(self, name: str) -> list[str] | None:
+        """Whom limits kept from a send, if it was charged already."""
+        kept = await self._meta.kept(_name("limits", name))
+        return None if kept is None else _limited_decoder.decode(kept)
+
+    async def charge(self, name: str, limited: list[str], now_ms: int) -> list[str]:
+        """A send was charged, and these were kept from it; of several at once, one counts."""
+        record = _encode(limited)
+        return _limited_decoder.decode(
+            await self._meta.keep(_name("limits", name), record, now_ms + self._kept_ms)
+        )
+
+    async def end(self, name: str, order: str, now_ms: int, answer: bytes) -> None:
         """It was answered that."""
-        until_ms = plan.ts_ms + self._kept_ms
-        record = _encode(Answered(plan.order, answer))
-        await self._meta.keep(_name("done", name), record, until_ms)
+        record = _encode(Answered(order, answer))
+        await self._meta.keep(_name("done", name), record, now_ms + self._kept_ms)
 
 
 def _check(before: str, now: str) -> None:

@@ -10,15 +10,14 @@ step may be made twice.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from chappe.clock import Clock
-from chappe.errors import Throttled, Unreachable
+from chappe.errors import Unreachable
 from chappe.ids import PrefixedIds
 from chappe.push.admin.counting import Counting, told
 from chappe.push.admin.handing import Handing
+from chappe.push.admin.limits import DeviceLimits
 from chappe.push.admin.options import DeskOptions
 from chappe.push.admin.order import Order
 from chappe.push.admin.rates import Rates
@@ -29,8 +28,6 @@ from chappe.push.job import Job
 from chappe.push.note import Note
 from chappe.push.provider import Provider
 from chappe.push.state.states import States
-
-_HOUR_MS = 3600 * 1000
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,13 +42,6 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: Missing = Missing()
     # Clients that had as many notes in this hour as they may.
     limited: list[str] = []
-
-
-class Allowed(NamedTuple):
-    """Clients that may have another note, and those that may not."""
-
-    clients: list[str]
-    limited: list[str]
 
 
 class Sending:
@@ -80,6 +70,7 @@ class Sending:
         self._rates = rates
         self._options = options
         self._repeats = Repeats(states.meta, options.repeat_s)
+        self._limits = DeviceLimits(states.meta, self._repeats, clock)
 
     async def send(self, app: PushApp, order: Order) -> Sent:
         """Send; raises BadRequest, Throttled, Unreachable if nobody is there to have it, and
@@ -87,37 +78,42 @@ class Sending:
         order.check(self._options)
         self._rates.take(f"sends {app.key}", app.limits.sends_per_s, order.aim.named)
         if order.repeat is None:
-            return await self._run(app, order, self._plan(order))
-        name = f"{app.key}:{order.repeat}"
-        if before := await self._repeats.done(name, order.digest()):
+            return await self._run(app, order)
+        name, digest = _key(app, order), order.digest()
+        if before := await self._repeats.done(name, digest):
             return msgspec.msgpack.decode(before, type=Sent)
-        plan = await self._repeats.begin(name, self._plan(order))
-        sent = await self._run(app, order, plan)
-        await self._repeats.end(name, plan, msgspec.msgpack.encode(sent))
+        sent = await self._run(app, order)
+        answer = msgspec.msgpack.encode(sent)
+        await self._repeats.end(name, digest, self._clock.wall_ms(), answer)
         return sent
 
-    def _plan(self, order: Order) -> Plan:
-        note = self._ids.next("p" if order.aim.topic is None else "m")
-        return Plan(self._ids.next("j"), note, self._clock.wall_ms(), order.digest())
-
-    async def _run(self, app: PushApp, order: Order, plan: Plan) -> Sent:
+    async def _run(self, app: PushApp, order: Order) -> Sent:
         if order.aim.topic is not None:
-            return await self._to_topic(app, order, plan)
+            return await self._to_topic(app, order)
         resolved = await self._targets.resolve(app.key, order.aim)
         if not resolved.clients:
             raise Unreachable(f"{order.aim.kind}: the app has no such client, device or user")
-        sent = await self._to_clients(app, order, plan, resolved.clients)
+        sent = await self._to_clients(app, order, resolved.clients)
         return msgspec.structs.replace(sent, missing=resolved.missing)
+
+    async def _plan(self, app: PushApp, order: Order) -> Plan:
+        """What a send is known by. Made when nothing forbids it any more: its note's life begins
+        then."""
+        note = self._ids.next("p" if order.aim.topic is None else "m")
+        plan = Plan(self._ids.next("j"), note, self._clock.wall_ms(), order.digest())
+        return plan if order.repeat is None else await self._repeats.begin(_key(app, order), plan)
 
     async def to_holders(self, app: PushApp, order: Order, holders: list[str]) -> Sent:
         """Send to clients of the app that are known to wait; raises as `send` does."""
         order.check_note(self._options)
         self._rates.take(f"sends {app.key}", app.limits.sends_per_s, len(holders))
-        return await self._to_clients(app, order, self._plan(order), holders)
+        return await self._to_clients(app, order, holders)
 
-    async def _to_clients(self, app: PushApp, order: Order, plan: Plan, clients: list[str]) -> Sent:
+    async def _to_clients(self, app: PushApp, order: Order, clients: list[str]) -> Sent:
         came_us = self._clock.wall_us()
-        clients, limited = await self._allow(app, plan, clients)
+        charge = None if order.repeat is None else f"{_key(app, order)}:{order.digest()}"
+        clients, limited = await self._limits.allow(app, clients, charge)
+        plan = await self._plan(app, order)
         note, job = self._make(app, order, plan)
         await self._states.meta.put_job(job, len(clients))
         if order.aim.kind == "many":
@@ -140,11 +136,12 @@ class Sending:
             limited=limited,
         )
 
-    async def _to_topic(self, app: PushApp, order: Order, plan: Plan) -> Sent:
+    async def _to_topic(self, app: PushApp, order: Order) -> Sent:
         came_us, topic = self._clock.wall_us(), order.aim.topic or ""
         aimed = await self._states.topic.count(app.key, topic)
         if not aimed:
             raise Unreachable("topic: nobody subscribes to it")
+        plan = await self._plan(app, order)
         note, job = self._make(app, order, plan)
         await self._states.meta.put_job(job, aimed)
         note = msgspec.structs.replace(note, position=await self._append(note))
@@ -175,20 +172,6 @@ class Sending:
             displaced |= await self._states.message.add(note, some, self._options.waiting_max)
         if displaced:
             await self._counting.crowded_out(note, displaced)
-
-    async def _allow(self, app: PushApp, plan: Plan, clients: list[str]) -> Allowed:
-        most = app.limits.device_notes_per_h
-        if not most or plan.again:
-            return Allowed(clients, [])
-        now_ms = self._clock.wall_ms()
-        hour = now_ms // _HOUR_MS
-        names = [f"{client}:{hour}" for client in clients]
-        within = await self._states.meta.spend(names, most, (hour + 1) * _HOUR_MS)
-        allowed = [client for client, may in zip(clients, within, strict=True) if may]
-        if not allowed:
-            left_s = ((hour + 1) * _HOUR_MS - now_ms) // 1000 + 1
-            raise Throttled(f"device: more than {most} notes in an hour", left_s)
-        return Allowed(allowed, [c for c, may in zip(clients, within, strict=True) if not may])
 
     def _make(self, app: PushApp, order: Order, plan: Plan) -> tuple[Note, Job]:
         expires_ms = plan.ts_ms + (order.ttl_s or self._options.ttl_s) * 1000
@@ -237,3 +220,7 @@ class Sending:
             offline,
             self._handing.names(servers),
         )
+
+
+def _key(app: PushApp, order: Order) -> str:
+    return f"{app.key}:{order.repeat}"

@@ -12,10 +12,12 @@ from chappe.push.state.topic import Mark
 class Audience:
     """Sessions that have a key, and what they listen to."""
 
-    __slots__ = ("clients", "topics")
+    __slots__ = ("apps", "clients", "topics")
 
     def __init__(self) -> None:
         self.clients: dict[str, DeviceSession] = {}
+        # How many clients of each app.
+        self.apps: dict[str, int] = {}
         # By app and name.
         self.topics: dict[tuple[str, str], LocalTopic] = {}
 
@@ -23,6 +25,8 @@ class Audience:
         """Let a session be its client's; the one that was until now."""
         before = self.clients.get(session.client)
         self.clients[session.client] = session
+        if before is None:
+            self.apps[session.app] = self.apps.get(session.app, 0) + 1
         return before
 
     def leave(self, session: DeviceSession) -> bool:
@@ -31,6 +35,9 @@ class Audience:
         if self.clients.get(session.client) is not session:
             return False
         del self.clients[session.client]
+        self.apps[session.app] -= 1
+        if not self.apps[session.app]:
+            del self.apps[session.app]
         return True
 
     def listen(self, session: DeviceSession, marks: Mapping[str, Mark]) -> None:

@@ -13,6 +13,9 @@ from chappe.push.state.message import MessageState
 
 # Asked for at once; of the largest notes that is 8 MB for a moment.
 FETCH_MAX = 128
+# Notes that were taken back, and may yet come from whoever sent them before or be read meanwhile:
+# an answer of the store or of a link takes seconds, and so many are not taken back in those.
+WITHDRAWN_MAX = 10_000
 
 
 class Bodies:
@@ -21,7 +24,16 @@ class Bodies:
     What is in it for too long is asked for again: it may have been cancelled.
     """
 
-    __slots__ = ("_age_s", "_bytes_max", "_clock", "_counters", "_held", "_state", "size")
+    __slots__ = (
+        "_age_s",
+        "_bytes_max",
+        "_clock",
+        "_counters",
+        "_held",
+        "_state",
+        "_withdrawn",
+        "size",
+    )
 
     def __init__(
         self,
@@ -38,15 +50,18 @@ class Bodies:
         self._bytes_max = bytes_max
         self._age_s = age_s
         self._held: OrderedDict[str, tuple[float, Parcel]] = OrderedDict()
+        self._withdrawn: OrderedDict[str, None] = OrderedDict()
         self.size = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
     def keep(self, note: Note) -> Parcel:
-        """A note came from whoever sends it."""
+        """A note came from whoever sends it; one that was taken back is not kept."""
         self.drop(note.id)
         parcel = Parcel(note)
+        if note.id in self._withdrawn:
+            return parcel
         self._held[note.id] = (self._clock.monotonic(), parcel)
         self.size += parcel.size
         while self.size > self._bytes_max:
@@ -54,8 +69,20 @@ class Bodies:
             self.size -= oldest.size
         return parcel
 
+    def withdraw(self, note_id: str) -> None:
+        """A note is not to be handed out any more, whichever way it comes from now on."""
+        self.drop(note_id)
+        self._withdrawn[note_id] = None
+        self._withdrawn.move_to_end(note_id)
+        if len(self._withdrawn) > WITHDRAWN_MAX:
+            self._withdrawn.popitem(last=False)
+
+    def withdrawn(self, note_id: str) -> bool:
+        """Whether a note was taken back, as far as is remembered."""
+        return note_id in self._withdrawn
+
     def drop(self, note_id: str) -> None:
-        """A note is not to be handed out any more."""
+        """Keep a note no more."""
         held = self._held.pop(note_id, None)
         if held is not None:
             self.size -= held[1].size
@@ -72,7 +99,10 @@ class Bodies:
                 found[note.id] = self.keep(note)
         now_ms = self._clock.wall_ms()
         return {
-            note_id: parcel for note_id, parcel in found.items() if parcel.note.expires_ms > now_ms
+            note_id: parcel
+            for note_id, parcel in found.items()
+            # It may have been taken back while the store was asked.
+            if parcel.note.expires_ms > now_ms and note_id not in self._withdrawn
         }
 
     def _fresh(self, note_id: str) -> Parcel | None:

@@ -25,6 +25,7 @@ from chappe.errors import Overload
 from chappe.events.pushrecorder import PushRecorder
 from chappe.events.recorder import Recorder
 from chappe.ids import PrefixedIds
+from chappe.push.comet.apps import Apps
 from chappe.push.comet.audience import Audience
 from chappe.push.comet.bodies import Bodies
 from chappe.push.comet.conversation import Conversation
@@ -59,17 +60,8 @@ from chappe.push.identity import Identity
 from chappe.push.note import Note
 from chappe.push.options import CometOptions
 from chappe.push.state.states import States
-from chappe.wire.push import (
-    Ok,
-    encode_response,
-)
 from chappe.wire.pushlink import Close, Subscribed, Why, Withdraw
 
-_OK = encode_response(Ok())
-# Of an id of P5.
-_ID_CHARS = 16
-# A look that found something to be sent again is not repeated sooner, should the store be away.
-_AGAIN_S = 5
 # Sessions ended in one turn of the loop when the comet stops.
 _DRAIN_SLICE = 64
 
@@ -176,10 +168,40 @@ class Comet:
             talk.listed,
         )
         self.subscribing = talk.subscribing = Subscribing(
-            options, server, states.topic, audience, clock, counters, talk.answer, talk.refuse
+            options,
+            server,
+            states.topic,
+            audience,
+            clock,
+            counters,
+            talk.answer,
+            talk.refuse,
+            self._found,
+            self._left,
         )
-        self._doubts = Doubts(options, server, states, clock, counters, sessions.end, self._found)
-        self._looking = Looking(audience, int(options.redelivery_s), talk.maybe_more)
+        self._doubts = Doubts(
+            options,
+            server,
+            states,
+            clock,
+            counters,
+            sessions.end,
+            self._found,
+            self.subscribing.read_anew,
+            self._left,
+        )
+        self._apps = Apps(states.meta, audience, counters, sessions.end)
+        self._looking = Looking(
+            audience, int(options.redelivery_s), talk.maybe_more, self._doubts.put
+        )
+        self._parts = (
+            self.logins,
+            self.routes,
+            self.lists,
+            self.subscribing,
+            self._doubts,
+            self._apps,
+        )
 
     # What its owner calls.
 
@@ -192,15 +214,17 @@ class Comet:
         for session in self.sessions.wheel.advance(int(self._clock.monotonic())):
             self._visit(session)
         self._looking.beat(self.sessions.wheel.now)
+        self._apps.beat()
         if self.sessions.wheel.now >= self._retry_at:
             self._retry_at = self.sessions.wheel.now + max(1, int(self.options.retry_s))
             self.ledger.kick()
             self.routes.kick()
             self.lists.kick()
+            self.subscribing.kick()
 
     async def idle(self) -> None:
         """Wait until nothing is asked of the store, but for what it failed to answer."""
-        for part in (self.logins, self.routes, self.lists, self.subscribing, self._doubts):
+        for part in self._parts:
             await part.idle()
         await self.ledger.idle()
 
@@ -217,7 +241,7 @@ class Comet:
                 await self.ledger.idle()
         except TimeoutError:
             self.counters.store_failures["drain"] += 1
-        for part in (self.logins, self.routes, self.lists, self.subscribing, self._doubts):
+        for part in self._parts:
             part.cancel()
         self.ledger.cancel()
 
@@ -248,6 +272,9 @@ class Comet:
 
     def deliver(self, note: Note, clients: list[str], came_from: str = "") -> Handed:
         """Hand a note to clients that are here; raises Overload."""
+        if self.bodies.withdrawn(note.id):
+            # The word of it came by another link, and sooner.
+            return Handed(0)
         parcel = self._accept(note)
         present: list[DeviceSession] = []
         absent: list[str] = []
@@ -265,6 +292,8 @@ class Comet:
 
     def broadcast(self, note: Note, came_from: str = "") -> Handed:
         """Hand a topic's note to its subscribers here; raises Overload."""
+        if self.bodies.withdrawn(note.id):
+            return Handed(0)
         parcel = self._accept(note)
         topic = self.audience.topic(note.app, note.topic or "")
         sessions = [] if topic is None else [s for s in topic.sessions if s.state is State.LIVE]
@@ -288,7 +317,8 @@ class Comet:
 
     def withdraw(self, op: Withdraw) -> None:
         """Take a note back from those who have it and did not acknowledge it."""
-        self.bodies.drop(op.note)
+        self.bodies.withdraw(op.note)
+        self.handings.withdraw(op.note)
         self._retracting.withdraw(op)
         self.ledger.kick()
 
@@ -353,7 +383,8 @@ class Comet:
         self._talk.maybe_more(session)
 
     def _found(self, session: DeviceSession) -> None:
-        """The store had lost where a client is: what was sent meanwhile waits."""
+        """The store did not know where a client is, or the comet its topics: what was sent
+        meanwhile waits."""
         session.behind = True
         self._talk.maybe_more(session)
 

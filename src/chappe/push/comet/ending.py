@@ -32,6 +32,12 @@ EXPIRED = Ending("expired", CloseCode.TOKEN_EXPIRED, PushError.TOKEN_EXPIRED, "t
 REMOVED = Ending(
     "removed", CloseCode.UNAUTHORIZED, PushError.CLIENT_NOT_FOUND, "client_id: was removed"
 )
+UNSERVED = Ending(
+    "unserved",
+    CloseCode.UNAUTHORIZED,
+    PushError.CLIENT_NOT_FOUND,
+    "client_id: its app is not served",
+)
 LATE = Ending("late", CloseCode.HELLO_TIMEOUT, PushError.BAD_ARGUMENTS, "login took too long")
 SILENT = Ending("silent", CloseCode.HEARTBEAT_LOST, gently=False)
 SLOW = Ending("slow", CloseCode.SLOW_CONSUMER, gently=False)

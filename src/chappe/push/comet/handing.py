@@ -96,11 +96,15 @@ class Handings:
             handing = self._queue[0]
             if not self._some(handing, FLUSH_SESSIONS):
                 self._queue.popleft()
-                self._tell(handing)
-                # Some were said to get it who then left, or had no room.
-                missed = handing.count - len(handing.handed)
-                self._tallies.add(handing.parcel.brief.told.job, "sent", -missed)
+                self._end(handing)
         return bool(self._queue)
+
+    def withdraw(self, note_id: str) -> None:
+        """Hand a note to nobody else: it was taken back."""
+        ended = [each for each in self._queue if each.parcel.note.id == note_id]
+        for handing in ended:
+            self._queue.remove(handing)
+            self._end(handing)
 
     def take(self, session: DeviceSession, parcel: Parcel, why: Why) -> bool:
         """Note that a session has a note in its hands; False if it has had it, or has no room."""
@@ -136,6 +140,12 @@ class Handings:
                 handing.handed.append(session.client)
                 put(session, parcel)
         return len(some) == most
+
+    def _end(self, handing: _Handing) -> None:
+        self._tell(handing)
+        # Some were said to get it who then left, had no room, or were not come to.
+        missed = handing.count - len(handing.handed)
+        self._tallies.add(handing.parcel.brief.told.job, "sent", -missed)
 
     def _tell(self, handing: _Handing) -> None:
         told = handing.parcel.brief.told

@@ -2,11 +2,15 @@
 
 Nothing of it is lost while the store is away, within a bound: what could not be settled stays, in
 its order, and is tried again. What is above the bound is not taken, and its notes come again.
+
+A store that fails may have settled all the same, and says the second time that nothing waited. What
+was tried before counts as arrived then: who acknowledged a note twice, the first time long ago, is
+counted once too often if it does so in the moment in which the store fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -73,6 +77,8 @@ class Ledger:
         self._counters = counters
         self._clock = clock
         self._private: dict[tuple[str, str], _Entry] = {}
+        # Those of them that the store was asked to settle, and did not answer.
+        self._tried: set[tuple[str, str]] = set()
         self._strays: list[_Stray] = []
         # By client, since the store was asked last.
         self._stray_counts: dict[str, int] = {}
@@ -102,13 +108,18 @@ class Ledger:
             brief = None if flight is None else flight.brief
             why: Why = "login" if flight is None else flight.why
             if not is_of_topic(note_id):
-                entry = _Entry(session.app, brief, why, came_us)
-                self._private[session.client, note_id] = entry
+                self._enter((session.client, note_id), _Entry(session.app, brief, why, came_us))
             elif brief is None:
                 self._strays.append(_Stray(session, note_id, came_us))
             else:
                 self._marking.settle(session, brief, Ack(session.client, brief.told, why, came_us))
         self.kick()
+
+    def _enter(self, key: tuple[str, str], entry: _Entry) -> None:
+        """The first acknowledgement counts, as it knows how the note was handed over."""
+        before = self._private.get(key)
+        if before is None or before.gone:
+            self._private[key] = entry
 
     def _may_stray(self, session: DeviceSession, note_id: str) -> bool:
         """Whether a device may acknowledge a note that it was not handed on this connection: so
@@ -181,22 +192,31 @@ class Ledger:
         ids: dict[str, list[str]] = {}
         for client, note_id in some:
             ids.setdefault(client, []).append(note_id)
-        waited = await self._messages.settle(ids)
-        for key in some:
-            del self._private[key]
+        waited = await self._try_to_settle(ids)
+        settled = {(client, note_id) for client, notes in waited.items() for note_id in notes}
         acks = []
-        for client, notes in waited.items():
-            for note_id in notes:
-                entry, brief = some[client, note_id], briefs.get((client, note_id))
-                told = Told(entry.app, note_id, "") if brief is None else brief.told
-                if entry.gone:
-                    self._recorder.dropped(told, "expired", [client])
-                    continue
-                acks.append(Ack(client, told, entry.why, entry.came_us))
-                self._tallies.add(told.job, "arrived")
-                if brief is not None and brief.once_of is not None:
-                    self._onces.add(brief, client)
+        for key in some:
+            entry = self._private.pop(key)
+            if key not in settled and key not in self._tried:
+                continue
+            (client, note_id), brief = key, briefs.get(key)
+            told = Told(entry.app, note_id, "") if brief is None else brief.told
+            if entry.gone:
+                self._recorder.dropped(told, "expired", [client])
+                continue
+            acks.append(Ack(client, told, entry.why, entry.came_us))
+            self._tallies.add(told.job, "arrived")
+            if brief is not None and brief.once_of is not None:
+                self._onces.add(brief, client)
+        self._tried.difference_update(some)
         self._recorder.acked(acks)
+
+    async def _try_to_settle(self, ids: dict[str, list[str]]) -> Mapping[str, Sequence[str]]:
+        try:
+            return await self._messages.settle(ids)
+        except StorageError:
+            self._tried.update((client, note_id) for client in ids for note_id in ids[client])
+            raise
 
     async def _briefs(self, entries: dict[tuple[str, str], _Entry]) -> dict[tuple[str, str], Brief]:
         found = {key: each.brief for key, each in entries.items() if each.brief is not None}

@@ -187,19 +187,36 @@ class Lists:
         places = await self._of_topics(session)
         order = await self._order(session, [*waiting, *places], places)
         handed: list[Parcel] = []
-        for some in in_turns(order):
-            parcels = await self._bodies.fetch(some)
-            if session.closed or not self._take(session, parcels, some, handed):
-                break
-        if session.closed:
-            return
-        self._tell(session, handed, "login")
-        if asked.cause is Cause.ANSWER:
+        try:
+            for some in in_turns(order):
+                parcels = await self._bodies.fetch(some)
+                if session.closed or not self._take(session, parcels, some, handed):
+                    break
+        except StorageError:
+            # What was taken counts as had, so it goes out; the rest is asked for once more.
+            self._put(session, handed)
+            raise
+        if asked.cause is not Cause.ANSWER:
+            self._put(session, handed)
+        elif not session.closed:
+            handed = self._kept(session, handed)
+            self._tell(session, handed, "login")
             self._outboxes.put(session, Page(handed))
             self._answered(session, None, "")
-        else:
-            for parcel in handed:
-                self._outboxes.put(session, parcel)
+
+    def _put(self, session: DeviceSession, handed: Sequence[Parcel]) -> None:
+        """Let notes be written one by one."""
+        if session.closed:
+            return
+        handed = self._kept(session, handed)
+        self._tell(session, handed, "login")
+        for parcel in handed:
+            self._outboxes.put(session, parcel)
+
+    def _kept(self, session: DeviceSession, handed: Sequence[Parcel]) -> list[Parcel]:
+        """Those of what was taken that were not taken back while the store was asked for more."""
+        flights = session.flights or {}
+        return [parcel for parcel in handed if parcel.note.id in flights]
 
     def _take(
         self,
@@ -275,12 +292,12 @@ class Lists:
         return place is not None and self._clock.wall_ms() - place.position < _WRITTEN_MS
 
     async def _send_again(self, session: DeviceSession, ids: Sequence[str]) -> None:
-        handed: list[Parcel] = []
         for some in in_turns(ids):
             parcels = await self._bodies.fetch(some)
             flights = session.flights
             if session.closed or flights is None:
                 break
+            handed: list[Parcel] = []
             for note_id in some:
                 parcel = parcels.get(note_id)
                 if note_id not in flights:
@@ -293,7 +310,7 @@ class Lists:
                 self._handings.fly(session, parcel, "again")
                 self._outboxes.put(session, parcel)
                 handed.append(parcel)
-        self._tell(session, handed, "again")
+            self._tell(session, handed, "again")
 
     def _tell(self, session: DeviceSession, handed: Sequence[Parcel], why: Why) -> None:
         for parcel in handed:

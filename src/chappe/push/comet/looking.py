@@ -3,7 +3,7 @@
 A note that could not be handed over, as a link was down or too much was under way, waits for the
 next login of its client; and the client may stay connected for days. So whenever something may not
 have come, and every so often anyway (P7), what waits is looked up for all sessions, some each
-second.
+second; and since words about a client may not have come either, each of them is doubted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,22 @@ _AT_ONCE_MIN = 200
 
 
 class Looking:
-    """Sessions that are to look up what waits for them; `more` does it when there is room."""
+    """Sessions that are to look up what waits for them; `more` does it when there is room, and
+    `doubt` compares them with the store."""
 
-    __slots__ = ("_again", "_at_once", "_audience", "_every", "_left", "_more", "_next")
+    __slots__ = ("_again", "_at_once", "_audience", "_doubt", "_every", "_left", "_more", "_next")
 
     def __init__(
-        self, audience: Audience, every_s: int, more: Callable[[DeviceSession], None]
+        self,
+        audience: Audience,
+        every_s: int,
+        more: Callable[[DeviceSession], None],
+        doubt: Callable[[DeviceSession], None],
     ) -> None:
         self._audience = audience
         self._every = every_s
         self._more = more
+        self._doubt = doubt
         self._left: deque[DeviceSession] = deque()
         self._at_once = _AT_ONCE_MIN
         self._again = False
@@ -51,6 +57,7 @@ class Looking:
             self._next = now + self._every
         for _ in range(min(self._at_once, len(self._left))):
             session = self._left.popleft()
+            self._doubt(session)
             if session.state is State.LIVE:
                 session.behind = True
                 self._more(session)

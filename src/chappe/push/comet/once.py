@@ -28,12 +28,15 @@ class _Once(NamedTuple):
 class Onces:
     """Takes notes back from a user's other clients."""
 
-    __slots__ = ("_comets", "_states", "_waiting")
+    __slots__ = ("_comets", "_states", "_tried", "_waiting")
 
     def __init__(self, states: States, comets: Comets) -> None:
         self._states = states
         self._comets = comets
         self._waiting: deque[_Once] = deque(maxlen=WAITING_MAX)
+        # Who had notes when the store was asked to settle them and did not answer: it may have
+        # settled them, and then does not say again who had them.
+        self._tried: dict[_Once, list[str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -53,6 +56,7 @@ class Onces:
 
     async def _take_back(self, some: list[_Once]) -> None:
         held = await asyncio.gather(*[self._held(once) for once in await self._others(some)])
+        self._tried = dict(held)
         clients = list(dict.fromkeys(client for _, holders in held for client in holders))
         if not clients:
             return
@@ -62,6 +66,7 @@ class Onces:
             for client in holders:
                 settled.setdefault(client, []).append(once.brief.told.id)
         await self._states.message.settle(settled)
+        self._tried = {}
         for once, holders in held:
             self._tell(once, holders, routes)
 
@@ -81,7 +86,8 @@ class Onces:
 
     async def _held(self, asked: tuple[_Once, list[str]]) -> tuple[_Once, list[str]]:
         once, others = asked
-        return once, await self._states.message.holders(once.brief.told.id, others)
+        holders = await self._states.message.holders(once.brief.told.id, others)
+        return once, list(dict.fromkeys([*holders, *self._tried.get(once, ())]))
 
     def _tell(self, once: _Once, holders: list[str], routes: Mapping[str, int]) -> None:
         by_server: dict[int, list[str]] = {}

@@ -6,7 +6,6 @@ is not told at all if the client is here again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import islice
 
@@ -48,7 +47,7 @@ class Routes:
         self._counters = counters
         self._joined = joined
         self._refuse = refuse
-        # Clients that left; with an app, such as have topics.
+        # Clients that left, and the app of each.
         self._left: dict[str, str] = {}
         self._batch: Batch[DeviceSession | None] = Batch(
             "routes", self._work, at_once=self._at_once, most=options.sessions_max
@@ -63,7 +62,8 @@ class Routes:
             self._refuse(session, PushError.SERVER, "too many devices log in; try again later")
 
     def leave(self, client: str, app: str) -> None:
-        """A client is not here any more; `app` if it has topics, else empty."""
+        """A client is not here any more. Whether it has topics is for the store to say: one that
+        was still logging in has not read them, and somebody else may have subscribed it."""
         self._left[client] = app
         self.kick()
 
@@ -105,11 +105,8 @@ class Routes:
         gone = {c: app for c, app in left.items() if c not in self._audience.clients}
         if gone:
             await self._states.route.leave(dict.fromkeys(gone, self._server))
-        topics = self._states.topic
-        leaving = [topics.leave(app, c, self._server) for c, app in gone.items() if app]
-        for outcome in await asyncio.gather(*leaving, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        for app, clients in _by_app(gone).items():
+            await self._states.topic.leave_all(app, clients, self._server)
         for client in left:
             del self._left[client]
 
@@ -131,11 +128,8 @@ class Routes:
 
     async def _move(self, apps: dict[str, str], server: int) -> dict[str, dict[str, Mark]]:
         """Clients, each of an app, are on a server now; the topics of each."""
-        of_app: dict[str, list[str]] = {}
-        for client, app in apps.items():
-            of_app.setdefault(app, []).append(client)
         marks: dict[str, dict[str, Mark]] = {}
-        for app, clients in of_app.items():
+        for app, clients in _by_app(apps).items():
             moved = await self._states.topic.move_all(app, clients, server)
             marks.update(zip(clients, moved, strict=True))
         return marks
@@ -152,3 +146,11 @@ class Routes:
             elif not session.closed:
                 good.append(session)
         return good
+
+
+def _by_app(apps: dict[str, str]) -> dict[str, list[str]]:
+    """Clients by the app of each."""
+    found: dict[str, list[str]] = {}
+    for client, app in apps.items():
+        found.setdefault(app, []).append(client)
+    return found

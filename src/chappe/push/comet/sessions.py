@@ -104,9 +104,8 @@ class Sessions:
     def _close(self, session: DeviceSession, ending: Ending) -> None:
         self.count -= 1
         self._counters.closed[ending.name] += 1
-        app = session.app if session.topics else ""
         if session.known and self._audience.leave(session):
-            self._left(session.client, app)
+            self._left(session.client, session.app)
         if session.state in (State.READY, State.LIVE):
             self._recorder.session_closed(
                 session.app,

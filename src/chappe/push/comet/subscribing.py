@@ -51,6 +51,8 @@ class Subscribing:
         counters: Counters,
         answered: Callable[[DeviceSession, bytes], None],
         refused: Callable[[DeviceSession, PushError, str], None],
+        found: Callable[[DeviceSession], None],
+        left: Callable[[str, str], None],
     ) -> None:
         self._topics_max = options.topics_max
         self._server = server
@@ -60,6 +62,10 @@ class Subscribing:
         self._counters = counters
         self._answered = answered
         self._refused = refused
+        self._found = found
+        self._left = left
+        # Those whose topics could not be read anew.
+        self._failed: dict[DeviceSession, None] = {}
         self._batch: Batch[_Asked] = Batch(
             "topics", self._work, at_once=_AT_ONCE, most=2 * options.sessions_max
         )
@@ -74,7 +80,15 @@ class Subscribing:
 
     def read_anew(self, session: DeviceSession) -> None:
         """Somebody else has changed the client's topics."""
-        self._batch.put(_Asked(session, None))
+        if not self._batch.put(_Asked(session, None)):
+            self._failed[session] = None
+
+    def kick(self) -> None:
+        """Read those anew that could not be read before."""
+        failed, self._failed = self._failed, {}
+        for session in failed:
+            if not session.closed:
+                self.read_anew(session)
 
     async def idle(self) -> None:
         """Wait until all is done."""
@@ -93,9 +107,15 @@ class Subscribing:
             answer = await self._carry_out(session, command)
         except StorageError:
             self._counters.store_failures["topics"] += 1
-            if command is not None and not session.closed:
+            if command is None:
+                self._failed[session] = None
+            elif not session.closed:
                 self._refused(session, PushError.SERVER, "the store is away; try again later")
             return
+        finally:
+            if session.closed and isinstance(command, Subscribe):
+                # It left before it was written that it is here.
+                self._left(session.client, session.app)
         if session.closed or command is None:
             return
         if answer is None:
@@ -119,7 +139,11 @@ class Subscribing:
             await self._topics.unsubscribe(app, client, list(dict.fromkeys(command.topics)))
         marks = await self._topics.topics_of(app, client)
         if not session.closed:
+            new = marks.keys() - (session.topics or {}).keys()
             self._audience.listen(session, marks)
+            if new and command is None:
+                # What was sent to them since is in the store.
+                self._found(session)
         if isinstance(command, GetTopicList):
             return encode_response(TopicList(tuple(sorted(marks))))
         return _OK

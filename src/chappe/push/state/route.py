@@ -13,6 +13,10 @@ class RouteState(Protocol):
         """Clients logged in on these servers; where those were that were elsewhere before."""
         ...
 
+    async def claim(self, routes: Mapping[str, int]) -> dict[str, int]:
+        """Clients are on these servers if they are nowhere; where those are that are elsewhere."""
+        ...
+
     async def find(self, clients: Sequence[str]) -> dict[str, int]:
         """Where those are that are somewhere."""
         ...

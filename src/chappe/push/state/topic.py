@@ -20,6 +20,13 @@ class Mark(NamedTuple):
     beyond: tuple[int, ...] = ()
 
 
+class Subscriber(NamedTuple):
+    """A client's topics, and the server that it is on with them; -1: on none."""
+
+    server: int
+    marks: dict[str, Mark]
+
+
 def merged(one: Mark, other: Mark) -> Mark:
     """What was settled by either: two comets may tell of one subscriber."""
     position = max(one.position, other.position)
@@ -48,12 +55,20 @@ class TopicState(Protocol):
         """The topics of a client, and how far it has got."""
         ...
 
+    async def subscribers(self, app: str, clients: Sequence[str]) -> list[Subscriber]:
+        """What is known of several clients, in their order."""
+        ...
+
     async def move(self, app: str, client: str, server: int) -> dict[str, Mark]:
         """A client is on another server now (-1: on none); its topics."""
         ...
 
     async def leave(self, app: str, client: str, server: int) -> None:
         """A client left a server; one that is elsewhere by now stays there."""
+        ...
+
+    async def leave_all(self, app: str, clients: Sequence[str], server: int) -> None:
+        """Several clients left a server; those that are elsewhere by now stay there."""
         ...
 
     async def move_all(

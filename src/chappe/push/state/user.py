@@ -7,6 +7,9 @@ from typing import NamedTuple, Protocol
 
 # How many clients a user may have.
 CLIENTS_PER_USER_MAX = 20
+# How many tokens a client may have: one, mostly, and a few that its device lost or is about to
+# replace. One more takes the place of the one that expires first.
+TOKENS_PER_CLIENT_MAX = 8
 
 
 class Client(NamedTuple):
@@ -28,8 +31,9 @@ class TokenHolder(NamedTuple):
 class UserState(Protocol):
     """Tokens are known by the first 16 bytes of their SHA-256 only."""
 
-    async def claim_client(self, app: str, device: str, new: str) -> Client:
-        """The client of a device, made with that id if there is none."""
+    async def claim_client(self, app: str, device: str, new: str, most: int = 0) -> Client:
+        """The client of a device, made with that id if there is none; raises Overload if the app
+        has `most` clients already (0: however many)."""
         ...
 
     async def clients(self, ids: Sequence[str]) -> dict[str, Client]:
@@ -49,7 +53,8 @@ class UserState(Protocol):
         ...
 
     async def put_token(self, digest: bytes, holder: TokenHolder) -> None:
-        """Write a token of a client that is there; it is forgotten when it expires."""
+        """Write a token of a client that is there; it is forgotten when it expires, or when the
+        client has too many."""
         ...
 
     async def tokens(self, digests: Sequence[bytes], now_ms: int) -> list[TokenHolder | None]:

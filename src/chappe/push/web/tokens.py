@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chappe.clock import Clock
-from chappe.errors import Forbidden, Throttled, Unreachable
+from chappe.errors import Forbidden, Overload, Throttled, Unreachable
 from chappe.ids import PrefixedIds
 from chappe.push.admin.clients import Clients, Which
 from chappe.push.admin.options import DeskOptions
@@ -114,11 +114,10 @@ class Tokens:
 
     async def _claim(self, app: PushApp, device: str) -> str:
         most = app.limits.devices_max
-        if (
-            most
-            and device not in await self._user.clients_of_devices(app.key, [device])
-            and await self._user.count_clients(app.key) >= most
-        ):
-            raise Throttled(f"app: it has {most} devices, and may have no more", _FULL_RETRY_S)
-        client = await self._user.claim_client(app.key, device, self._ids.next("c"))
+        try:
+            client = await self._user.claim_client(app.key, device, self._ids.next("c"), most)
+        except Overload:
+            raise Throttled(
+                f"app: it has {most} devices, and may have no more", _FULL_RETRY_S
+            ) from None
         return client.id

@@ -1,14 +1,15 @@
 """Lines of what is to be handed over: lots of notes and clients, then single parcels. No I/O.
 
-A parcel that failed comes again later. Attempts at one host are bounded, and a host that fails time
-after time is left alone for a while: what is for it is put off without an attempt, so that others
-do not wait behind it.
+Apps take turns, and within an app the hosts do: what is for a host that is slow or down stands in
+nobody else's way. An app may have as many waiting as are free besides, so that none leaves others
+without room. A parcel that failed comes again later. Attempts at one host are bounded, and a host
+that fails time after time is left alone for a while: what is for it is put off without an attempt.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -34,33 +35,51 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lots:
-    """What was told, and not looked at yet; bounded."""
+    """What was told, and not looked at yet; bounded, in all and by app."""
 
     def __init__(self, options: WebPushOptions) -> None:
         self._most = options.queue_max
         self._bytes_most = options.queue_bytes_max
-        self._waiting: deque[Lot] = deque()
-        self._bytes = 0
-        self.clients = 0
+        # By app; whose turn it is comes first.
+        self._waiting: dict[str, deque[Lot]] = {}
+        self._clients: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
 
     @property
-    def room(self) -> int:
-        """How many clients more there is room for."""
-        return self._most - self.clients if self._bytes < self._bytes_most else 0
+    def clients(self) -> int:
+        """How many clients wait to be looked up."""
+        return self._clients.total()
+
+    def room(self, app: str) -> int:
+        """How many clients more of an app there is room for."""
+        if self._bytes[app] >= self._bytes_most - self._bytes.total():
+            return 0
+        return max(0, (self._most - self.clients - self._clients[app] + 1) // 2)
 
     def put(self, lot: Lot) -> None:
         """Take a lot that there is room for."""
-        self._waiting.append(lot)
-        self.clients += len(lot.clients)
-        self._bytes += len(lot.text)
+        app = lot.note.app
+        self._waiting.setdefault(app, deque()).append(lot)
+        self._clients[app] += len(lot.clients)
+        self._bytes[app] += len(lot.text)
 
-    def take(self) -> Lot | None:
-        """The oldest."""
-        if not self._waiting:
+    def take(self, may: Callable[[str], bool], most: int) -> Lot | None:
+        """Some clients of the oldest lot of an app that may go on, whose turn it is."""
+        app = next(filter(may, self._waiting), None)
+        if app is None:
             return None
-        lot = self._waiting.popleft()
-        self.clients -= len(lot.clients)
-        self._bytes -= len(lot.text)
+        lots = self._waiting.pop(app)
+        lot = lots.popleft()
+        if len(lot.clients) > most:
+            lots.appendleft(msgspec.structs.replace(lot, clients=lot.clients[most:]))
+            lot = msgspec.structs.replace(lot, clients=lot.clients[:most])
+        else:
+            self._bytes[app] -= len(lot.text)
+        self._clients[app] -= len(lot.clients)
+        if lots:
+            self._waiting[app] = lots
+        else:
+            del self._clients[app], self._bytes[app]
         return lot
 
 
@@ -81,9 +100,12 @@ class Parcels:
     """What is to be handed over now, and what again later."""
 
     def __init__(self, options: WebPushOptions) -> None:
-        self._ready: deque[Parcel] = deque()
+        # By app and host; whose turn it is comes first.
+        self._ready: dict[str, dict[str, deque[Parcel]]] = {}
+        self._ready_counts: Counter[str] = Counter()
         self._ready_most = 4 * options.concurrency_max
         self._later: list[tuple[float, int, Parcel]] = []
+        self._later_counts: Counter[str] = Counter()
         self._later_most = options.retries_max
         self._order = count()
         self._under_way: Counter[str] = Counter()
@@ -93,21 +115,24 @@ class Parcels:
         self._rests: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._later) + self._under_way.total()
+        return self._ready_counts.total() + len(self._later) + self._under_way.total()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether more should be put in."""
-        return len(self._ready) < self._ready_most
+    def has_room(self, app: str) -> bool:
+        """Whether more of an app should be put in."""
+        return self._ready_counts[app] < self._ready_most
 
     def put(self, parcel: Parcel) -> None:
         """Take a parcel, to be tried soon."""
-        self._ready.append(parcel)
+        app = parcel.note.app
+        self._ready.setdefault(app, {}).setdefault(parcel.host, deque()).append(parcel)
+        self._ready_counts[app] += 1
 
     def put_off(self, parcel: Parcel, until: float) -> bool:
         """Take a parcel, to be tried then; False if too many are."""
-        if len(self._later) >= self._later_most:
+        app = parcel.note.app
+        if self._later_counts[app] >= self._later_most - len(self._later):
             return False
+        self._later_counts[app] += 1
         heappush(self._later, (until, next(self._order), parcel))
         return True
 
@@ -119,16 +144,37 @@ class Parcels:
     def take(self, now: float) -> Parcel | None:
         """The next to be tried, if there is one and nothing forbids it; it is under way until it is
         `done`."""
-        while self._later and self._later[0][0] <= now and self.has_room:
-            self._ready.append(heappop(self._later)[2])
+        while self._later and self._later[0][0] <= now:
+            self._put_back(heappop(self._later)[2])
         if self._under_way.total() >= self._at_once:
             return None
-        for place, parcel in enumerate(self._ready):
-            if self._under_way[parcel.host] < self._host_most:
-                del self._ready[place]
-                self._under_way[parcel.host] += 1
-                return parcel
+        for app, hosts in self._ready.items():
+            for host in hosts:
+                if self._under_way[host] < self._host_most:
+                    self._under_way[host] += 1
+                    return self._pop(app, host)
         return None
+
+    def _put_back(self, parcel: Parcel) -> None:
+        app = parcel.note.app
+        self._later_counts[app] -= 1
+        if not self._later_counts[app]:
+            del self._later_counts[app]
+        self.put(parcel)
+
+    def _pop(self, app: str, host: str) -> Parcel:
+        """Take one out; its app and host are the last then whose turn it is."""
+        hosts = self._ready.pop(app)
+        parcels = hosts.pop(host)
+        parcel = parcels.popleft()
+        if parcels:
+            hosts[host] = parcels
+        if hosts:
+            self._ready[app] = hosts
+        self._ready_counts[app] -= 1
+        if not self._ready_counts[app]:
+            del self._ready_counts[app]
+        return parcel
 
     def rests(self, host: str, now: float) -> float | None:
         """Until when a host is left alone, if it is."""

@@ -1,7 +1,8 @@
 """The provider of Web Push: what waits for browsers that are not connected is handed to their push
 services, off the path of who sends.
 
-One task looks up which clients have subscriptions, another starts attempts, each a task of its own.
+One task looks up which clients have subscriptions, another starts attempts, each a task of its own;
+apps take turns at both.
 Whatever happens here, a note waits for its client until that acknowledges it.
 """
 
@@ -63,9 +64,9 @@ class WebPush:
         self._parcels = Parcels(options)
         self._counts: Counter[str] = Counter()
         self._said: dict[tuple[str, str], float] = {}
-        self._lots_came = asyncio.Event()
+        # There are lots, or room for parcels, that there were not before.
+        self._wanted = asyncio.Event()
         self._stirred = asyncio.Event()
-        self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._attempts: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -106,14 +107,14 @@ class WebPush:
 
     def offline(self, note: Note, clients: Sequence[str]) -> None:
         """A note waits for clients that are on no comet."""
-        room = 0 if self._closed else self._lots.room
+        room = 0 if self._closed else self._lots.room(note.app)
         taken = list(clients[:room])
         if len(taken) < len(clients):
             self._finish(note, clients[room:], Verdict(Outcome.CROWDED_OUT, "queue"), "")
         if taken:
             bare = msgspec.structs.replace(note, content=b"")
             self._lots.put(Lot(bare, text_of(note), taken))
-            self._lots_came.set()
+            self._wanted.set()
 
     def withdrawn(self, note: Note, clients: Sequence[str]) -> None:
         """Nothing to do: before each attempt it is asked whether the note still waits. What the
@@ -121,30 +122,23 @@ class WebPush:
 
     async def _look_up(self) -> None:
         while True:
-            lot = self._lots.take()
-            if lot is None:
-                self._lots_came.clear()
-                await self._lots_came.wait()
-                continue
-            for start in range(0, len(lot.clients), _BATCH):
-                clients = lot.clients[start : start + _BATCH]
+            self._wanted.clear()
+            while (lot := self._lots.take(self._parcels.has_room, _BATCH)) is not None:
                 try:
-                    await self._look_up_some(lot, clients)
+                    await self._look_up_some(lot)
                 except StorageError as error:
                     verdict = Verdict(Outcome.UNKNOWN, str(error))
-                    self._finish(lot.note, clients, verdict, "")
+                    self._finish(lot.note, lot.clients, verdict, "")
+            await self._wanted.wait()
 
-    async def _look_up_some(self, lot: Lot, clients: Sequence[str]) -> None:
-        found = await self._subscriptions.find(clients)
+    async def _look_up_some(self, lot: Lot) -> None:
+        found = await self._subscriptions.find(lot.clients)
         for client in await self._holders(lot.note, list(found)):
             subscription, stored = found[client]
-            while not self._parcels.has_room:
-                self._room.clear()
-                await self._room.wait()
             self._parcels.put(
                 Parcel(lot.note, lot.text, client, subscription, stored, subscription.host)
             )
-            self._stirred.set()
+        self._stirred.set()
 
     async def _holders(self, note: Note, clients: list[str]) -> list[str]:
         if not clients or note.topic is not None:
@@ -160,7 +154,7 @@ class WebPush:
                 task = asyncio.create_task(self._attempt(parcel))
                 self._attempts.add(task)
                 task.add_done_callback(self._attempts.discard)
-                self._room.set()
+                self._wanted.set()
             try:
                 async with asyncio.timeout_at(self._due(now)):
                     await self._stirred.wait()
@@ -177,6 +171,9 @@ class WebPush:
         verdict: Verdict | None = None
         try:
             verdict = await self._try(parcel, loop.time())
+        except Exception as error:
+            # Whatever nobody thought of must not go unheard. Its text may tell an endpoint.
+            verdict = Verdict(Outcome.GAVE_UP, type(error).__name__)
         finally:
             self._parcels.done(parcel, loop.time(), answered=_answered(verdict))
             self._stirred.set()
@@ -261,8 +258,8 @@ class WebPush:
 
 
 def _answered(verdict: Verdict | None) -> bool | None:
-    """Whether the host answered as one that works; None: it was not asked."""
-    if verdict is None or verdict.outcome is Outcome.NEEDLESS:
+    """Whether the host answered as one that works; None: it was not asked, or that is not known."""
+    if verdict is None or verdict.outcome in (Outcome.NEEDLESS, Outcome.GAVE_UP):
         return None
     return verdict.outcome is not Outcome.LATER
 

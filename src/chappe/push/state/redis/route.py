@@ -50,6 +50,24 @@ end
 return before
 """,
 )
+_CLAIM = Script(
+    _LIVES,
+    """
+local before = {}
+for i = 3, #KEYS do
+    local client, server = ARGV[2 * i - 5], tonumber(ARGV[2 * i - 4])
+    local was = where(KEYS[i], client)
+    if was < 0 then
+        redis.call('HINCRBY', KEYS[1], server, 1)
+        redis.call('HSET', KEYS[i], client, string.format('%.0f', server * 65536 + life(server)))
+    elseif was == server then
+        was = -1
+    end
+    before[i - 2] = was
+end
+return before
+""",
+)
 _FIND = Script(
     _LIVES,
     """
@@ -101,6 +119,10 @@ class RedisRoutes:
     async def move(self, routes: Mapping[str, int]) -> dict[str, int]:
         """Clients logged in on these servers; where those were that were elsewhere before."""
         return await self._changed(_MOVE, routes)
+
+    async def claim(self, routes: Mapping[str, int]) -> dict[str, int]:
+        """Clients are on these servers if they are nowhere; where those are that are elsewhere."""
+        return await self._changed(_CLAIM, routes)
 
     async def find(self, clients: Sequence[str]) -> dict[str, int]:
         """Where those are that are somewhere."""

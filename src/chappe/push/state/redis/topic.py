@@ -34,7 +34,7 @@ from chappe.push.state.redis.packing import (
     unpack,
 )
 from chappe.push.state.redis.spreading import END, TopicRecord, order, span, topic_record
-from chappe.push.state.topic import Mark
+from chappe.push.state.topic import Mark, Subscriber
 
 _STAY = -2
 
@@ -67,6 +67,13 @@ class RedisTopics:
         (found,) = await self._line.read(call)
         return _marks(app, found)
 
+    async def subscribers(self, app: str, clients: Sequence[str]) -> list[Subscriber]:
+        """What is known of several clients, in their order."""
+        raws = [pack("c", client) for client in clients]
+        calls = [scripts.MOVE.call([self._client(raw)], [*self._who(raw), _STAY]) for raw in raws]
+        found = await self._line.read(*calls)
+        return [Subscriber(_server(each), _marks(app, each)) for each in found]
+
     async def move(self, app: str, client: str, server: int) -> dict[str, Mark]:
         """A client is on another server now (-1: on none); its topics."""
         (topics,) = await self.move_all(app, [client], server)
@@ -82,8 +89,14 @@ class RedisTopics:
 
     async def leave(self, app: str, client: str, server: int) -> None:
         """A client left a server; one that is elsewhere by now stays there."""
-        raw = pack("c", client)
-        await self._line.run(scripts.LEAVE.call([self._client(raw)], [*self._who(raw), server]))
+        await self.leave_all(app, [client], server)
+
+    async def leave_all(self, app: str, clients: Sequence[str], server: int) -> None:
+        """Several clients left a server; those that are elsewhere by now stay there."""
+        raws = [pack("c", client) for client in clients]
+        await self._line.run(
+            *(scripts.LEAVE.call([self._client(raw)], [*self._who(raw), server]) for raw in raws)
+        )
 
     async def advance(self, app: str, marks: Mapping[tuple[str, str], Mark]) -> None:
         """Clients have got so far, and no less far than before: by (client, topic)."""
@@ -246,6 +259,11 @@ def _marks(app: str, found: Sequence[Any]) -> dict[str, Mark]:
             marks[name[len(own) :].decode()] = Mark(_read(raw[at + 4 : at + 10]), beyond)
         at = stop
     return marks
+
+
+def _server(found: Sequence[Any]) -> int:
+    """The server that a client is on with its topics."""
+    return _read(found[0][:2]) - 1 if found[0] else -1
 
 
 def _notes(flat: Sequence[bytes]) -> list[tuple[int, str]]:

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chappe.errors import StorageError
+from chappe.errors import Overload, StorageError
 from chappe.push.state.redis import user_scripts as scripts
 from chappe.push.state.redis.client import (
     APP_BYTES,
-    TOKEN_BUCKETS_MAX,
+    BUCKET_BYTES,
     ClientRecord,
     unpack_client,
 )
@@ -37,14 +37,19 @@ from chappe.push.state.redis.packing import (
     split,
     unpack,
 )
-from chappe.push.state.user import CLIENTS_PER_USER_MAX, Client, TokenHolder
-from chappe.store.redis_server import Command, Script
+from chappe.push.state.user import (
+    CLIENTS_PER_USER_MAX,
+    TOKENS_PER_CLIENT_MAX,
+    Client,
+    TokenHolder,
+)
+from chappe.store.redis_server import Command
 
 # How often a change is tried that others come before; nobody changes one client that often.
 ATTEMPTS = 20
 # Apps whose keys are remembered here.
 APPS_KEPT = 10_000
-# From so many on, buckets that have no token of a client any more are looked for.
+# From so many buckets on, a client's tokens are looked through when it gets another: not for most.
 TOKEN_BUCKETS_TIDY = 2
 _OTHER = -2
 
@@ -58,14 +63,18 @@ class RedisUsers:
         # What a digest stands for never changes.
         self._apps: dict[bytes, str] = {}
 
-    async def claim_client(self, app: str, device: str, new: str) -> Client:
-        """The client of a device, made with that id if there is none."""
+    async def claim_client(self, app: str, device: str, new: str, most: int = 0) -> Client:
+        """The client of a device, made with that id if there is none; raises Overload if the app
+        has `most` clients already (0: however many)."""
         raw, name = pack("c", new), short_digest(app, APP_BYTES)
         spot = self._line.buckets.of_name(app, device)
         keys = [self._key("device", spot), self._client(raw), *self._shared]
-        words = [spot.field, raw, ClientRecord(name, device).pack(), name, encoded(app)]
+        record = ClientRecord(name, device).pack()
+        words: list[bytes | int] = [spot.field, raw, record, name, encoded(app), most]
         for _ in range(ATTEMPTS):
             (has,) = await self._line.run(scripts.CLAIM.call(keys, words))
+            if not has:
+                raise Overload(f"app: it has {most} clients")
             if has == raw:
                 return Client(new, app, device)
             found = await self.clients([unpack("c", has)])
@@ -117,22 +126,22 @@ class RedisUsers:
         return int(count or 0)
 
     async def put_token(self, digest: bytes, holder: TokenHolder) -> None:
-        """Write a token of a client that is there; it is forgotten when it expires."""
+        """Write a token of a client that is there; it is forgotten when it expires, or when the
+        client has too many."""
         raw = pack("c", holder.client)
         at = self._line.buckets.of_digest(digest)
         value = raw + holder.expires_ms.to_bytes(TIME_BYTES, "big")
 
         async def put(was: bytes, record: ClientRecord, client: Client) -> Any:
-            buckets = record.tokens
-            if at not in buckets:
-                if len(buckets) >= TOKEN_BUCKETS_TIDY:
-                    buckets = await self._holding(raw, buckets)
-                if len(buckets) >= TOKEN_BUCKETS_MAX:
-                    raise StorageError(f"{client.id}: has too many tokens")
-                buckets = (*buckets, at)
-            keys = [self._client(raw), self._line.key("token", at)]
-            now = record._replace(tokens=buckets).pack()
-            return scripts.PUT_TOKEN.call(keys, [raw, was, now, digest, value])
+            if at not in record.tokens and len(record.tokens) < TOKEN_BUCKETS_TIDY:
+                now = record._replace(tokens=(*record.tokens, at)).pack()
+                keys = [self._client(raw), self._line.key("token", at)]
+                return scripts.PUT_TOKEN.call(keys, [raw, was, now, digest, value])
+            buckets = list(dict.fromkeys((at, *record.tokens)))
+            words: list[bytes | int] = [raw, was, digest, value, TOKENS_PER_CLIENT_MAX]
+            words += [one.to_bytes(BUCKET_BYTES, "big") for one in buckets]
+            keys = [self._client(raw), *self._tokens(buckets)]
+            return scripts.PUT_TOKEN_OF_MANY.call(keys, words)
 
         await self._changed(holder.client, put)
 
@@ -255,12 +264,6 @@ class RedisUsers:
             if answer != scripts.CHANGED:
                 return before, answer
         raise StorageError(f"{id}: changed by others again and again")
-
-    async def _holding(self, raw: bytes, buckets: Sequence[int]) -> tuple[int, ...]:
-        """Those of the buckets that have a token of a client."""
-        call: Script = scripts.HOLDING
-        found = await self._line.read(*(call.call([key], [raw]) for key in self._tokens(buckets)))
-        return tuple(at for at, holds in zip(buckets, found, strict=True) if holds)
 
     async def _know(self, names: set[bytes]) -> None:
         """Find out the keys of apps."""

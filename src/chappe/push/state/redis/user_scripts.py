@@ -45,11 +45,13 @@ local function unbind(bucket, user, client)
 end
 """
 # KEYS: the device's bucket, the new client's, apps, counts. ARGV: device, client, record, app's
-# digest, app.
+# digest, app, how many clients it may have (0: any number). '': it has so many.
 CLAIM = Script(
     """
 local has = redis.call('HGET', KEYS[1], ARGV[1])
 if has then return has end
+local most = tonumber(ARGV[6])
+if most > 0 and tonumber(redis.call('HGET', KEYS[4], ARGV[4]) or 0) >= most then return '' end
 if redis.call('HEXISTS', KEYS[2], ARGV[2]) == 1 then
     return redis.error_reply('the id of the new client is in use')
 end
@@ -88,6 +90,43 @@ redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
 return 0
 """,
 )
+# The same, and of all its tokens only so many stay: the new one, and those that expire last. KEYS:
+# client, token, other buckets with tokens of it. ARGV: client, record, digest, holder, how many,
+# buckets as they stand in its record. See client.py for where that is.
+PUT_TOKEN_OF_MANY = Script(
+    _COMPARE,
+    _TOKENS,
+    """
+local new, most, tokens = ARGV[3], tonumber(ARGV[5]), {}
+redis.call('HSET', KEYS[2], new, ARGV[4])
+for at = 2, #KEYS do
+    for _, digest in ipairs(held(KEYS[at], ARGV[1])) do
+        local expires = struct.unpack('>I6', redis.call('HGET', KEYS[at], digest), 9)
+        tokens[#tokens + 1] = {at, digest, expires}
+    end
+end
+table.sort(tokens, function(one, other)
+    if (one[2] == new) ~= (other[2] == new) then return one[2] == new end
+    if one[3] ~= other[3] then return one[3] > other[3] end
+    return one[2] < other[2]
+end)
+local holds, count, buckets = {}, 0, ''
+for place, token in ipairs(tokens) do
+    if place > most then
+        redis.call('HDEL', KEYS[token[1]], token[2])
+    else
+        holds[token[1]] = true
+    end
+end
+for at = 2, #KEYS do
+    if holds[at] then count, buckets = count + 1, buckets .. ARGV[at + 4] end
+end
+local rest = string.sub(ARGV[2], 8 + 3 * string.byte(ARGV[2], 7))
+local record = string.sub(ARGV[2], 1, 6) .. string.char(count) .. buckets .. rest
+redis.call('HSET', KEYS[1], ARGV[1], record)
+return 0
+""",
+)
 # KEYS: token. ARGV: digest.
 REVOKE = Script(
     """
@@ -107,8 +146,6 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return count
 """,
 )
-# KEYS: token. ARGV: client.
-HOLDING = Script(_TOKENS, "return #held(KEYS[1], ARGV[1])")
 # KEYS: client, old user, new user. ARGV: client, record, new record, old user, new user, how many.
 BIND = Script(
     _COMPARE,

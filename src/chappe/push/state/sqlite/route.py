@@ -11,6 +11,7 @@ _FIND = "SELECT server FROM routes WHERE client = ?"
 _MOVE = (
     "INSERT INTO routes VALUES (?, ?) ON CONFLICT (client) DO UPDATE SET server = excluded.server"
 )
+_CLAIM = "INSERT INTO routes VALUES (?, ?) ON CONFLICT (client) DO NOTHING"
 _LEAVE = "DELETE FROM routes WHERE client = ? AND server = ?"
 # Not DISTINCT, which reads every route: each step finds the next larger one by the index.
 _SERVERS = """
@@ -33,12 +34,11 @@ class SqliteRoutes:
     async def move(self, routes: Mapping[str, int]) -> dict[str, int]:
         """Clients logged in on these servers; where those were that were elsewhere before."""
 
-        def write(connection: Connection) -> dict[str, int]:
-            before = _find(connection, routes)
-            connection.executemany(_MOVE, routes.items())
-            return {client: at for client, at in before.items() if at != routes[client]}
+        return await self._write(_MOVE, routes)
 
-        return await self._database.do(write, writes=True)
+    async def claim(self, routes: Mapping[str, int]) -> dict[str, int]:
+        """Clients are on these servers if they are nowhere; where those are that are elsewhere."""
+        return await self._write(_CLAIM, routes)
 
     async def find(self, clients: Sequence[str]) -> dict[str, int]:
         """Where those are that are somewhere."""
@@ -63,6 +63,14 @@ class SqliteRoutes:
             return [server for (server,) in connection.execute(_SERVERS)]
 
         return await self._database.do(read, writes=False)
+
+    async def _write(self, statement: str, routes: Mapping[str, int]) -> dict[str, int]:
+        def write(connection: Connection) -> dict[str, int]:
+            before = _find(connection, routes)
+            connection.executemany(statement, routes.items())
+            return {client: at for client, at in before.items() if at != routes[client]}
+
+        return await self._database.do(write, writes=True)
 
 
 def _find(connection: Connection, clients: Iterable[str]) -> dict[str, int]:

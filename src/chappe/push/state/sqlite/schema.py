@@ -9,7 +9,8 @@ import sqlite3
 
 from chappe.store.database import Schema
 
-SCHEMA_VERSION = 1
+# Raised with each change of the tables.
+SCHEMA_VERSION = 2
 # "ChpP": tells our files from other databases, and from stores.
 APPLICATION_ID = 0x43687050
 

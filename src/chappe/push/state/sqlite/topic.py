@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from chappe.push.state.collapse import collapse_digest
-from chappe.push.state.topic import Mark, merged
+from chappe.push.state.topic import Mark, Subscriber, merged
 from chappe.store.database import Database
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -102,6 +102,14 @@ class SqliteTopics:
         """The topics of a client, and how far it has got."""
         return await self._database.do(lambda c: _marks(c, app, client), writes=False)
 
+    async def subscribers(self, app: str, clients: Sequence[str]) -> list[Subscriber]:
+        """What is known of several clients, in their order."""
+
+        def read(connection: Connection) -> list[Subscriber]:
+            return [_subscriber(connection, app, client) for client in clients]
+
+        return await self._database.do(read, writes=False)
+
     async def move(self, app: str, client: str, server: int) -> dict[str, Mark]:
         """A client is on another server now (-1: on none); its topics."""
         (topics,) = await self.move_all(app, [client], server)
@@ -120,8 +128,12 @@ class SqliteTopics:
 
     async def leave(self, app: str, client: str, server: int) -> None:
         """A client left a server; one that is elsewhere by now stays there."""
-        place = (app, client, server)
-        await self._database.do(lambda c: c.execute(_LEAVE, place), writes=True)
+        await self.leave_all(app, [client], server)
+
+    async def leave_all(self, app: str, clients: Sequence[str], server: int) -> None:
+        """Several clients left a server; those that are elsewhere by now stay there."""
+        places = [(app, client, server) for client in clients]
+        await self._database.do(lambda c: c.executemany(_LEAVE, places), writes=True)
 
     async def advance(self, app: str, marks: Mapping[tuple[str, str], Mark]) -> None:
         """Clients have got so far, and no less far than before: by (client, topic)."""
@@ -204,6 +216,11 @@ class SqliteTopics:
         """Forget a client."""
         leaving = "DELETE FROM subscriptions WHERE app = ? AND client = ?"
         await self._database.do(lambda c: c.execute(leaving, (app, client)), writes=True)
+
+
+def _subscriber(connection: Connection, app: str, client: str) -> Subscriber:
+    server = connection.execute(_SERVER, (app, client)).fetchone()
+    return Subscriber(-1 if server is None else server[0], _marks(connection, app, client))
 
 
 def _marks(connection: Connection, app: str, client: str) -> dict[str, Mark]:

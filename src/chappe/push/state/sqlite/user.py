@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
 
-from chappe.push.state.user import CLIENTS_PER_USER_MAX, Client, TokenHolder
+from chappe.errors import Overload
+from chappe.push.state.user import (
+    CLIENTS_PER_USER_MAX,
+    TOKENS_PER_CLIENT_MAX,
+    Client,
+    TokenHolder,
+)
 from chappe.store.database import Database
 
-_CLAIM = "INSERT INTO clients VALUES (?, ?, ?, NULL) ON CONFLICT (app, device) DO NOTHING"
+_COUNT = "SELECT count(*) FROM clients WHERE app = ?"
+_CLAIM = "INSERT INTO clients VALUES (?, ?, ?, NULL) RETURNING id, app, device, user"
 _OF_DEVICE = "SELECT id, app, device, user FROM clients WHERE app = ? AND device = ?"
 _CLIENT = "SELECT id, app, device, user FROM clients WHERE id = ?"
 _OF_USER = "SELECT id FROM clients WHERE app = ? AND user = ? ORDER BY id"
 _KEEP = (
     "INSERT INTO tokens VALUES (?, ?, ?) ON CONFLICT (digest) "
     "DO UPDATE SET client = excluded.client, expires_ms = excluded.expires_ms"
+)
+# All of a client's but the one that was just written, and those that expire last.
+_TRIM = (
+    "DELETE FROM tokens WHERE digest IN (SELECT digest FROM tokens WHERE client = ? "
+    "ORDER BY digest = ? DESC, expires_ms DESC, digest LIMIT -1 OFFSET ?)"
 )
 _HOLDER = "SELECT client, expires_ms FROM tokens WHERE digest = ? AND expires_ms > ?"
 # Only if the client is there. `WHERE` tells SQLite that what follows is no join's condition.
@@ -32,14 +44,22 @@ class SqliteUsers:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def claim_client(self, app: str, device: str, new: str) -> Client:
-        """The client of a device, made with that id if there is none."""
+    async def claim_client(self, app: str, device: str, new: str, most: int = 0) -> Client:
+        """The client of a device, made with that id if there is none; raises Overload if the app
+        has `most` clients already (0: however many)."""
 
-        def write(connection: Connection) -> Client:
-            connection.execute(_CLAIM, (new, app, device))
-            return Client(*connection.execute(_OF_DEVICE, (app, device)).fetchone())
+        def write(connection: Connection) -> Client | None:
+            row = connection.execute(_OF_DEVICE, (app, device)).fetchone()
+            if row is None:
+                if most and _count(connection, app) >= most:
+                    return None
+                row = connection.execute(_CLAIM, (new, app, device)).fetchone()
+            return Client(*row)
 
-        return await self._database.do(write, writes=True)
+        client = await self._database.do(write, writes=True)
+        if client is None:
+            raise Overload(f"app: it has {most} clients")
+        return client
 
     async def clients(self, ids: Sequence[str]) -> dict[str, Client]:
         """Those of these clients that are there."""
@@ -73,17 +93,16 @@ class SqliteUsers:
 
     async def count_clients(self, app: str) -> int:
         """How many clients an app has."""
-        counting = "SELECT count(*) FROM clients WHERE app = ?"
-
-        def read(connection: Connection) -> int:
-            ((count,),) = connection.execute(counting, (app,))
-            return int(count)
-
-        return await self._database.do(read, writes=False)
+        return await self._database.do(lambda c: _count(c, app), writes=False)
 
     async def put_token(self, digest: bytes, holder: TokenHolder) -> None:
-        """Write a token; it is forgotten when it expires."""
-        await self._database.do(lambda c: c.execute(_KEEP, (digest, *holder)), writes=True)
+        """Write a token; it is forgotten when it expires, or when the client has too many."""
+
+        def write(connection: Connection) -> None:
+            connection.execute(_KEEP, (digest, *holder))
+            connection.execute(_TRIM, (holder.client, digest, TOKENS_PER_CLIENT_MAX))
+
+        await self._database.do(write, writes=True)
 
     async def tokens(self, digests: Sequence[bytes], now_ms: int) -> list[TokenHolder | None]:
         """Whose tokens these are; None: nobody's, or expired."""
@@ -172,3 +191,8 @@ class SqliteUsers:
 
 def _clients(connection: Connection, app: str, user: str) -> list[str]:
     return [row[0] for row in connection.execute(_OF_USER, (app, user))]
+
+
+def _count(connection: Connection, app: str) -> int:
+    ((count,),) = connection.execute(_COUNT, (app,))
+    return int(count)
