@@ -18,6 +18,7 @@ from tests.contract.keyed import Talker, talking, until
 from tests.loop import on_loop
 from tests.processes import END_S, kill
 from tests.servers import RedisServer, free_port
+from tests.test_docs import APPLICATIONS
 
 ROOT = Path(__file__).parents[2]
 ALL_BYTES = bytes(range(256))
@@ -32,11 +33,13 @@ class Replica:
 
     def __init__(self, folder: Path, app: str, bus: str, server: tuple[str, ...]) -> None:
         self.port = free_port()
+        # Beside the examples, what a test wrote.
+        path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
         self._stderr = folder / f"{self.port}.stderr"
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", server[0], app, *server[1:], "--port", str(self.port)],
-                env={**os.environ, "BUS": bus},
+                env={**os.environ, "BUS": bus, "PYTHONPATH": path},
                 stdout=stderr,
                 stderr=stderr,
                 cwd=ROOT,
@@ -210,9 +213,7 @@ async def test_a_server_that_ends_closes_sessions_and_leaves_no_broker_behind(
 
 @pytest.mark.parametrize("server", [UVICORN, GRANIAN], ids=["uvicorn", "granian"])
 @on_loop
-async def test_a_chat_in_django_spans_replicas(
-    replicas: Replicas, server: tuple[str, ...]
-) -> None:
+async def test_a_chat_in_django_spans_replicas(replicas: Replicas, server: tuple[str, ...]) -> None:
     one, two = await replicas.start("examples.chat_django:application", 2, server)
     async with talking(f"{one.ws}/ws/chat?room=tea&name=ada") as ada:
         assert await ada.hear() == ("came", "room-tea", "ada")
@@ -271,3 +272,27 @@ async def test_a_page_of_the_example_may_connect_and_others_may_not(replicas: Re
     with pytest.raises(InvalidStatus, match="403"):
         async with talking(f"{one.ws}/ws/nothing"):
             pass
+
+
+@pytest.mark.parametrize("block", APPLICATIONS, ids=["README.md", "docs/keys.md"])
+@on_loop
+async def test_the_example_of_the_pages_works_as_it_stands(
+    replicas: Replicas, tmp_path: Path, block: str
+) -> None:
+    (tmp_path / "shop.py").write_text(block)
+    one, two = await replicas.start("shop:app", 2, UVICORN)
+    async with talking(f"{one.ws}/ws/orders") as here, talking(f"{two.ws}/ws/orders") as there:
+        for talker in (here, there):
+            await talker.say("watch", "7")
+            # It is not told when it watches; that it does is seen at the other replica.
+
+        async def both() -> bool:
+            return await two.ask("POST", "/orders/7", json={"n": 0}) == {"reached": 2}
+
+        await until(both)
+        assert await one.ask("POST", "/orders/7", json={"n": 1}) == {"reached": 2}
+        for talker in (here, there):
+            heard = [await talker.hear()]
+            while heard[-1][2] == {"n": 0}:
+                heard.append(await talker.hear())
+            assert heard[-1] == ("message", "7", {"n": 1})
