@@ -216,13 +216,13 @@ class Hub(Handlers):
 
     async def serving(self) -> Serving:
         """What serves sessions with keys, started if it never was."""
-        if self._serving is not None:
-            return self._serving
-        if not self._stopped:
+        serving = self._serving
+        if serving is None and not self._stopped:
             await self.start()
-        if self._serving is None:
+            serving = self._serving
+        if serving is None:
             raise ConnectionClosed(CloseCode.GOING_AWAY, "the hub stopped")
-        return self._serving
+        return serving
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
