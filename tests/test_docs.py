@@ -24,7 +24,9 @@ from chappe.endpoints.options import HookOptions
 from chappe.endpoints.presence import PresenceOptions
 from chappe.errors import CloseCode, ErrorCode
 from chappe.hub.options import HubOptions
+from chappe.keys.options import KeysOptions
 from chappe.log.options import JournalOptions
+from chappe.node.handlers import Handlers
 from chappe.node.options import (
     Access,
     EventsOptions,
@@ -59,7 +61,16 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-PYTHON_BLOCKS = [(page, block) for page in PAGES for block in blocks(page, "python")]
+# Applications are for servers: tests/node/test_web_apps.py runs them.
+APPLICATIONS = [
+    block
+    for page in ("README.md", "docs/keys.md")
+    for block in blocks(page, "python")
+    if "hub.asgi" in block
+]
+PYTHON_BLOCKS = [
+    (page, block) for page in PAGES for block in blocks(page, "python") if block not in APPLICATIONS
+]
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +121,7 @@ def test_a_python_example_runs(page: str, block: str, node: dict[str, str]) -> N
         "ARCHITECTURE.md",
         "docs/events.md",
         "docs/explanation.md",
+        "docs/keys.md",
         "docs/pipeline.md",
         "docs/push.md",
         "docs/push-webpush.md",
@@ -260,6 +272,20 @@ def test_every_option_is_in_the_reference_with_its_default() -> None:
         (row,) = re.findall(rf"^\| `hooks.APP.{hook.name}` \|.*$", REFERENCE, re.MULTILINE)
         if isinstance(hook.default, int | float) and not isinstance(hook.default, bool):
             assert f"| {hook.default} |" in row
+
+
+def test_every_option_of_keys_is_on_their_page_with_its_default() -> None:
+    page = (ROOT / "docs" / "keys.md").read_text()
+    for field in msgspec.structs.fields(KeysOptions):
+        assert f"| `{field.name}` | {field.default} |" in page
+
+
+def test_every_handler_and_call_of_a_hub_is_on_the_page_of_keys() -> None:
+    page = (ROOT / "docs" / "keys.md").read_text()
+    calls = {name for name in vars(Handlers) if not name.startswith("_")}
+    calls |= {"send", "subscribe", "unsubscribe", "close", "counts", "asgi", "lifespan", "listen"}
+    for name in calls:
+        assert f"hub.{name}" in page, name
 
 
 def test_every_route_is_in_the_reference(node: dict[str, str]) -> None:

@@ -113,8 +113,9 @@ def test_an_example_over_http_does_what_it_says(run, tmp_path, name):
 
 
 def test_no_example_is_forgotten():
-    # tests/cli/test_cluster.py, tests/cli/test_pipeline_demo.py
+    # tests/cli/test_cluster.py, tests/cli/test_pipeline_demo.py, tests/node/test_web_apps.py
     elsewhere = {"cluster.py", "demo.py", "demo_push.py", "demo_traffic.py"}
+    elsewhere |= {"orders_fastapi.py", "chat_django.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED) | set(OF_A_NODE) | set(
         OVER_HTTP
     ) | elsewhere

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 import chappe
 from chappe.client import ClientOptions
@@ -97,3 +100,79 @@ async def test_a_client_that_does_not_read_is_held_to_the_hubs_bounds() -> None:
             await slow.receive()
         await alice.close()
         await slow.close()
+
+
+@on_loop
+async def test_what_hooks_say_when_the_hub_stops_does_not_start_it_again() -> None:
+    hub, said = chappe.Hub(), []
+
+    @hub.on_connect
+    async def come(session: Any) -> None:
+        await hub.subscribe(session, "all")
+
+    @hub.on_disconnect
+    async def leave(session: Any) -> None:
+        said.append(await hub.send("key:all", "somebody left"))
+
+    async with hub, connect(f"ws://127.0.0.1:{await hub.listen(0)}", proxy=None):
+        while hub.counts()["keys"] != 1:
+            await asyncio.sleep(0.01)
+        await hub.stop()
+        assert (said, hub.counts()) == ([0], {})
+        with pytest.raises(ConnectionClosed):
+            await hub.send("key:all", "too late")
+        assert hub.counts() == {}
+        await hub.start()
+        assert await hub.send("key:all", "anew") == 0
+
+
+@on_loop
+async def test_a_hook_that_never_ends_does_not_keep_the_hub_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("chappe.keys.serving._LEAVING_S", 0.1)
+    hub, stuck = chappe.Hub(), asyncio.Event()
+
+    @hub.on_disconnect
+    async def leave(session: Any) -> None:
+        await stuck.wait()
+
+    @hub.plaintext("*")
+    async def echo(session: Any, text: str) -> None:
+        await session.send(text)
+
+    async with hub, connect(f"ws://127.0.0.1:{await hub.listen(0)}", proxy=None) as one:
+        await one.send("there")
+        await one.recv()
+        await asyncio.wait_for(hub.stop(), 10)
+
+
+@on_loop
+async def test_blocking_calls_are_for_other_threads() -> None:
+    hub = chappe.Hub()
+    with pytest.raises(RuntimeError, match="not been started"):
+        hub.blocking.send("key:7", 1)
+    async with hub:
+        with pytest.raises(RuntimeError, match="own thread"):
+            hub.blocking.send("key:7", 1)
+        assert await asyncio.to_thread(hub.blocking.send, "key:7", 1) == 0
+
+
+@pytest.mark.parametrize("name", [None, "web-1"])
+def test_parts_of_a_process_that_forked_are_brokers_of_their_own(name: str | None) -> None:
+    hub = chappe.Hub(name=name)
+    reading, writing = os.pipe()
+
+    async def tell() -> None:
+        async with hub:
+            os.write(writing, hub.name.encode())
+
+    child = os.fork()
+    if not child:
+        asyncio.run(tell())
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    theirs = os.read(reading, 1000).decode()
+    os.close(reading)
+    os.close(writing)
+    assert (theirs == hub.name) is (name is not None)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Protocol
 
 import structlog
 
-from chappe.edge.origin import Origins
-from chappe.errors import ABNORMAL, CloseCode, Overload
+from chappe.edge.origin import Origins, same_host
+from chappe.errors import ABNORMAL, ChappeError, CloseCode, Overload
 from chappe.keys.serving import Serving
 from chappe.keys.session import Handshake, KeySession
 from chappe.wire.websocket import TEXT, close_reason, split_frames
@@ -34,8 +34,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # As much as a transport takes before it pauses, and what is left when it goes on.
 _HIGH_BYTES, _LOW_BYTES = 64 * 1024, 16 * 1024
-# What servers raise when they are told to send to somebody who has gone.
-_GONE = (OSError, RuntimeError)
+# How long somebody may take to read what was sent before a goodbye.
+_GOODBYE_S = 10.0
 
 
 class Host(Protocol):
@@ -66,10 +66,11 @@ class AsgiApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "lifespan":
-            await self._live(receive, send)
+            await self._live(scope, receive, send)
         elif kind == "websocket" and (path := self._below(scope)) is not None:
             await self._serve(scope, path, receive, send)
         elif self._inner is not None:
+            await self._ensure_started()
             await self._inner(scope, receive, send)
         elif kind == "http":
             await _answer(send, 426, "this is for WebSockets")
@@ -79,37 +80,58 @@ class AsgiApp:
 
     def _below(self, scope: Scope) -> str | None:
         """The path of a session, below where this is mounted; None if it is elsewhere."""
-        path, root = str(scope["path"]), str(scope.get("root_path", ""))
-        if root and (path == root or path.startswith(root.rstrip("/") + "/")):
-            path = path[len(root.rstrip("/")) :]
-        if path != self._path and not path.startswith(self._path + "/"):
-            return None
-        return path[len(self._path) :] or "/"
+        path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+        if not _is_below(path, root):
+            # A proxy took off what the application is told to be below of.
+            root = root.removeprefix(str(scope.get("app_root_path", "")).rstrip("/"))
+        if root and _is_below(path, root):
+            path = path[len(root) :]
+        return (path[len(self._path) :] or "/") if _is_below(path, self._path) else None
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        """The server's own start and stop; who is behind this is not told of them."""
-        await receive()
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The server's own start and stop: the hub's, and that of who is behind this, if it has
+        any, in between."""
+        first = await receive()
         try:
             await self._host.start()
         except Exception as error:  # whatever it is, the server is to say it and end
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self._host.stop()
-        await send({"type": "lifespan.shutdown.complete"})
+        inner = _Inner(self._host, first, receive, send)
+        try:
+            if self._inner is not None:
+                await inner.live(self._inner, scope)
+            if not inner.answered:
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        finally:
+            await self._host.stop()
+        if not inner.answered:
+            await send({"type": "lifespan.shutdown.complete"})
+
+    async def _ensure_started(self) -> None:
+        """Where a server tells nobody that it starts, the first to come are as good."""
+        try:
+            await self._host.serving()
+        except ChappeError as error:
+            log.error("asgi.not.started", reason=str(error))
 
     async def _serve(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         event = await receive()
         if event["type"] != "websocket.connect":
             return
-        serving = await self._host.serving()
+        try:
+            serving = await self._host.serving()
+        except ChappeError as error:
+            log.error("asgi.not.started", reason=str(error))
+            await _refuse(scope, send, 503, "not possible now")
+            return
         handshake = _handshake(scope, path)
         refused = self._origin_refusal(handshake) or await serving.refusal(handshake)
         if refused is not None:
             await _refuse(scope, send, 403, refused)
             return
-        sink = AsgiSink(serving, send)
+        sink = AsgiSink(serving, receive, send)
         try:
             session = serving.open("asgi", sink, handshake, beats=False)
         except Overload as full:
@@ -119,8 +141,8 @@ class AsgiApp:
         code = ABNORMAL
         try:
             await send({"type": "websocket.accept"})
-            code = await self._talk(serving, sink, session, receive)
-        except _GONE:
+            code = await sink.run(self._talk(serving, sink, session))
+        except OSError:
             pass  # it left while it was let in
         finally:
             serving.broker.lost(session, code)
@@ -128,22 +150,22 @@ class AsgiApp:
 
     def _origin_refusal(self, handshake: Handshake) -> str | None:
         origin = handshake.headers.get("origin")
-        if self._origins.allow(origin) or _same(origin, handshake.headers.get("host", "")):
+        if self._origins.allow(origin) or same_host(origin, handshake.headers.get("host", "")):
             return None
         return "this origin may not connect"
 
-    async def _talk(
-        self, serving: Serving, sink: AsgiSink, session: KeySession, receive: Receive
-    ) -> int:
+    async def _talk(self, serving: Serving, sink: AsgiSink, session: KeySession) -> int:
         """Hand what a session says to its handlers, one after the other; its last code."""
-        sink.start()
         await serving.connected(session)
         while True:
-            event = await sink.read(receive)
+            event = await sink.read()
+            if event is None:
+                return ABNORMAL
             if event["type"] == "websocket.disconnect":
+                sink.left()
                 return int(event.get("code") or ABNORMAL)
             if session.closed:
-                continue  # it has been told; what it says until it has read that is not heard
+                continue  # it is being told; what it says until then is not heard
             text, data = event.get("text"), event.get("bytes")
             # A character has up to four bytes: most texts need not be encoded to be measured.
             size = len(data or b"") if text is None else len(text)
@@ -158,65 +180,128 @@ class AsgiApp:
                 await serving.take_binary(session, bytes(data or b""))
 
 
+class _Inner:
+    """The start and stop of an application that is inside another."""
+
+    def __init__(self, host: Host, first: Event, receive: Receive, send: Send) -> None:
+        self._host = host
+        self._first: Event | None = first
+        self._receive_next = receive
+        self._send_on = send
+        # Whether it said anything: there are those who know of no such thing.
+        self.answered = False
+
+    async def live(self, inner: Asgi, scope: Scope) -> None:
+        """Let it start, live and stop."""
+        try:
+            await inner(scope, self._receive, self._send)
+        except Exception:
+            if self.answered:
+                raise
+
+    async def _receive(self) -> Event:
+        first, self._first = self._first, None
+        return await self._receive_next() if first is None else first
+
+    async def _send(self, event: Event) -> None:
+        self.answered = True
+        if event["type"].startswith("lifespan.shutdown."):
+            await self._host.stop()
+        await self._send_on(event)
+
+
 class AsgiSink:
-    """Where a session's bytes go: to the server, by one task, a write at a time."""
+    """Where a session's bytes go: to the server, by one task, a write at a time.
+
+    Another task hears what the session says. Both are ours: there are servers whose own can be
+    neither cancelled nor timed. When a session is to be closed nobody listens to it any more, as
+    there are servers that do not say goodbye to whom they are being asked about.
+    """
 
     __slots__ = (
         "_aborted",
         "_bytes",
         "_chunks",
         "_closing",
+        "_heard",
+        "_over",
         "_paused",
-        "_reader",
+        "_receive",
         "_send",
         "_serving",
-        "_task",
+        "_talk",
+        "_timer",
         "_waiter",
+        "_writer",
         "session",
     )
 
     session: KeySession
 
-    def __init__(self, serving: Serving, send: Send) -> None:
+    def __init__(self, serving: Serving, receive: Receive, send: Send) -> None:
         self._serving = serving
+        self._receive = receive
         self._send = send
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._paused = False
         self._closing: tuple[int, str] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        # Whoever waits for the session to say something, while it does.
-        self._reader: asyncio.Task[Any] | None = None
-        self._aborted = False
+        self._writer: asyncio.Task[None] | None = None
+        self._talk: asyncio.Task[int] | None = None
+        # Set while nobody waits for the session to say something.
+        self._heard = asyncio.Event()
+        self._heard.set()
+        # Nothing that it says is of interest any more; nor does it get any more.
+        self._over = self._aborted = False
 
-    async def read(self, receive: Receive) -> Event:
-        """What the session says next; that it has gone, when it was cut off."""
-        if not self._cut_off():
-            self._reader = reader = asyncio.current_task()
-            assert reader is not None
-            try:
-                return await receive()
-            except asyncio.CancelledError:
-                # Unless somebody else wants it to end, too.
-                if not self._cut_off() or reader.uncancel():
-                    raise
-            finally:
-                self._reader = None
-        return {"type": "websocket.disconnect", "code": ABNORMAL}
+    async def run(self, talk: Coroutine[Any, Any, int]) -> int:
+        """Write, and talk, until that ends."""
+        self._writer = asyncio.create_task(self._write_all())
+        self._talk = asyncio.create_task(talk)
+        try:
+            await asyncio.wait([self._talk])
+        finally:
+            self._talk.cancel()
+        return self._talk.result()
 
-    def _cut_off(self) -> bool:
-        return self._aborted
+    async def read(self) -> Event | None:
+        """What the session says next; None when it is not listened to any more."""
+        if self._is_over():
+            return None
+        self._heard.clear()
+        try:
+            return await self._receive()
+        except asyncio.CancelledError:
+            if not self._is_over():
+                raise
+            return None
+        finally:
+            self._heard.set()
 
-    def start(self) -> None:
-        """Begin to write."""
-        self._task = asyncio.create_task(self._run())
+    def _is_over(self) -> bool:
+        return self._over
+
+    def _stop_listening(self) -> None:
+        if not self._over:
+            self._over = True
+            if self._talk is not None and not self._heard.is_set():
+                self._talk.cancel()
+
+    def left(self) -> None:
+        """It has gone: nothing is of use to it any more."""
+        self._aborted = True
 
     async def finish(self) -> None:
-        """The connection is over: end what is still writing, unless it is about to end."""
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        """The talk is over: wait for a goodbye that is being said, end whatever else is written."""
+        writer = self._writer
+        if writer is not None and not writer.done():
+            if self._closing is None or self._aborted:
+                writer.cancel()
+            await asyncio.wait([writer])
+        if self._timer is not None:
+            self._timer.cancel()
 
     def write(self, data: bytes) -> None:
         self._chunks.append(data)
@@ -231,32 +316,44 @@ class AsgiSink:
 
     def close(self, code: int, reason: str) -> None:
         self._closing = (code, reason)
+        self._timer = asyncio.get_running_loop().call_later(_GOODBYE_S, self.abort)
         self._wake()
 
     def abort(self) -> None:
         """Its reader does not read: the server is let go of it, and cuts it off."""
         self._aborted = True
         self._chunks.clear()
-        if self._reader is not None:
-            self._reader.cancel()
+        if self._writer is not None:
+            self._writer.cancel()
+        self._stop_listening()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _run(self) -> None:
+    async def _write_all(self) -> None:
         loop, chunks = asyncio.get_running_loop(), self._chunks
         try:
             while True:
                 while chunks:
                     await self._hand_over(chunks.popleft())
                 if self._closing is not None:
+                    self._stop_listening()
+                    await self._heard.wait()
                     await self._say_goodbye(*self._closing)
                     return
                 self._waiter = loop.create_future()
                 await self._waiter
-        except _GONE:
-            self._serving.broker.lost(self.session, ABNORMAL)
+        except OSError:
+            self._lose()
+        except Exception as error:  # whatever the server says to that, it cannot be sent to
+            log.warning("asgi.send.failed", error=repr(error))
+            self._lose()
+
+    def _lose(self) -> None:
+        self._aborted = True
+        self._serving.broker.lost(self.session, ABNORMAL)
+        self._stop_listening()
 
     async def _hand_over(self, chunk: bytes) -> None:
         send = self._send
@@ -283,9 +380,8 @@ def _handshake(scope: Scope, path: str) -> Handshake:
     return Handshake(path, query, headers, f"{client[0]}:{client[1]}" if client else "")
 
 
-def _same(origin: str | None, host: str) -> bool:
-    """Whether a page comes from the host that it connects to."""
-    return origin is not None and origin.partition("://")[2].lower() == host.lower() != ""
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")
 
 
 async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:

@@ -33,6 +33,11 @@ class Origins:
         return self._loopback and _is_origin(origin) and urlsplit(origin).hostname in LOOPBACK
 
 
+def same_host(origin: str | None, host: str) -> bool:
+    """Whether a page comes from the host that it connects to."""
+    return origin is not None and origin.partition("://")[2].lower() == host.lower() != ""
+
+
 def _is_origin(text: str) -> bool:
     try:
         parts = urlsplit(text)

@@ -58,6 +58,7 @@ class Broker:
         # K2: key -> sessions; session -> keys is in each session.
         self._table = ConnectionTable()
         self._sessions: dict[Session, KeySession] = {}
+        self._ending = False
         # Told of each session that has ended.
         self.on_left: Callable[[KeySession], None] | None = None
         hub.on_left.append(self._left)
@@ -68,12 +69,19 @@ class Broker:
 
     async def stop(self) -> None:
         """Close every session, and leave the others."""
+        self.end_all()
+        await self._bus.stop()
+
+    def end_all(self) -> None:
+        """Close every session, and take no more in."""
+        self._ending = True
         for session in list(self._sessions.values()):
             self.end(session, CloseCode.GOING_AWAY, "the hub stopped")
-        await self._bus.stop()
 
     def open(self, edge: str, sink: Sink, handshake: Handshake, *, beats: bool) -> KeySession:
         """Take a connection in; raises Overload. One that `beats` is asked for signs of life."""
+        if self._ending:
+            raise Overload("the hub stops")
         core = self._hub.open(edge, WEBSOCKET_TEXT, sink, handshake.client)
         try:
             self._hub.welcome(core, _GRANT, listed=False)

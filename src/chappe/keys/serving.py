@@ -33,6 +33,8 @@ InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 # Types are chosen by strangers: that many unknown ones are told apart in the log.
 _TOLD_MAX = 1_000
+# How long those who are told that sessions have ended may take when the hub stops.
+_LEAVING_S = 5.0
 
 
 class Hooks:
@@ -70,9 +72,15 @@ class Serving:
         broker.on_left = self._left
 
     async def stop(self) -> None:
-        """Wait for what sessions that have ended are told."""
-        while self._leaving:
-            await asyncio.wait(self._leaving)
+        """End every session, and wait a while for those who are told of it."""
+        self.broker.end_all()
+        if self._leaving:
+            _, late = await asyncio.wait(self._leaving, timeout=_LEAVING_S)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning("keys.disconnect.late", hooks=len(late))
+                await asyncio.wait(late)
 
     def counts(self) -> dict[str, int]:
         """What has happened so far."""

@@ -93,30 +93,43 @@ class Hub(Handlers):
         if bus is not None:
             parse_url(bus, "bus", frozenset())
         self._name = _checked_name(name or _own_name())
+        # Of a process that forks after this, each part is another broker.
+        self._named_in = None if name else os.getpid()
         self._origins = Origins(origins)
         self._hub: HubCore | None = None
         self._serving: Serving | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._stopped = False
         self._listeners: list[tuple[Acceptor, KeyedEdge]] = []
         self.blocking = BlockingKeys(self)
 
     async def start(self) -> Self:
         """Begin on the running event loop; raises ConfigError for a bus that lets nobody in."""
+        self._stopped = False
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
         starting = self._starting
         try:
             await asyncio.shield(starting)
         except ChappeError:
-            self._starting = None
+            if self._starting is starting:
+                self._starting = None
             raise
         return self
 
     async def _start(self) -> None:
+        try:
+            await self._begin(asyncio.get_running_loop())
+        except BaseException:
+            await self._stop_core()
+            raise
+
+    async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         clock = SystemClock()
-        loop = asyncio.get_running_loop()
+        if self._named_in not in (None, os.getpid()):
+            self._name, self._named_in = _own_name(), os.getpid()
         self._hub = HubCore(
-            loop=asyncio.get_running_loop(),
+            loop=loop,
             clock=clock,
             ids=Snowflake(0, clock.wall_ms),
             entropy=os.urandom,
@@ -125,7 +138,7 @@ class Hub(Handlers):
             options=self._options,
             limits=self._limits,
         )
-        self._application = Application.embedded(self._hub, asyncio.get_running_loop(), _ROOMS)
+        self._application = Application.embedded(self._hub, loop, _ROOMS)
         self._rooms = await self._start_rooms(clock)
         self._hub.start()
         bus: Bus = Alone()
@@ -174,31 +187,42 @@ class Hub(Handlers):
 
     async def stop(self) -> None:
         """Close every session; clients see that the hub went away."""
-        starting, self._starting = self._starting, None
+        self._stopped = True
+        starting = self._starting
         if starting is not None:
             await asyncio.wait([starting])
         listeners, self._listeners = self._listeners, []
         for acceptor, _ in listeners:
             acceptor.close()
-        serving, self._serving = self._serving, None
+        serving = self._serving
         if serving is not None:
-            await serving.broker.stop()
+            # What hooks say when their sessions end still goes to the others.
             await serving.stop()
             self._threads.shutdown(wait=False, cancel_futures=True)
+            self._serving = None
+            await serving.broker.stop()
         for _, edge in listeners:
             await edge.stop()
-        if self._hub is not None:
-            hub, self._hub = self._hub, None
+        if self._starting is starting:
+            self._starting = None
+        await self._stop_core()
+
+    async def _stop_core(self) -> None:
+        hub, self._hub = self._hub, None
+        if hub is not None:
             hub.stop()
             self._application.stop()
             await self._rooms.stop()
 
     async def serving(self) -> Serving:
-        """What serves sessions with keys, started if it is not."""
-        await self.start()
-        if self._serving is None:
+        """What serves sessions with keys, started if it never was."""
+        serving = self._serving
+        if serving is None and not self._stopped:
+            await self.start()
+            serving = self._serving
+        if serving is None:
             raise ConnectionClosed(CloseCode.GOING_AWAY, "the hub stopped")
-        return self._serving
+        return serving
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:

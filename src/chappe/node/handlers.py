@@ -113,4 +113,7 @@ class BlockingKeys:
         if self.loop is None or self.loop.is_closed():
             work.close()
             raise RuntimeError("the hub has not been started")
+        if asyncio._get_running_loop() is self.loop:
+            work.close()
+            raise RuntimeError("this is the hub's own thread: await what the hub itself offers")
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()

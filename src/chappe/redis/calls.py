@@ -47,11 +47,20 @@ class Failure(StorageError):
     """A call that did not succeed.
 
     `temporary` says that the same call may work later, `maybe_done` that it may have been carried
-    out, `everywhere` that others would fail as well.
+    out, `everywhere` that others would fail as well, `denied` that it is for want of a right.
     """
 
-    def __init__(self, reason: str, *, temporary: bool, maybe_done: bool, everywhere: bool) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        temporary: bool,
+        maybe_done: bool,
+        everywhere: bool,
+        denied: bool = False,
+    ) -> None:
         super().__init__(reason)
+        self.denied = denied
         self.temporary = temporary
         self.maybe_done = maybe_done
         self.everywhere = everywhere
@@ -119,6 +128,7 @@ class Calls:
             temporary=True,
             maybe_done=True,
             everywhere=self.servers.all_away(error),
+            denied=isinstance(error, AuthenticationError),
         )
 
     def _refused(self, error: ResponseError) -> Failure:
@@ -129,4 +139,5 @@ class Calls:
             temporary=later and not never,
             maybe_done=not later,
             everywhere=later and self.servers.all_away(error),
+            denied=never or isinstance(error, AuthenticationError),
         )

@@ -109,7 +109,7 @@ class RedisBus:
         try:
             await self._check()
         except Failure as failure:
-            if not failure.temporary or "WRONGPASS" in str(failure) or "NOAUTH" in str(failure):
+            if failure.denied or not failure.temporary:
                 await self._servers.close()
                 raise ConfigError(f"bus: {failure}") from None
             log.warning("bus.away", reason=str(failure))

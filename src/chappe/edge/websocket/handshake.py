@@ -6,15 +6,18 @@ from http import HTTPStatus
 
 from picows import WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 
-from chappe.edge.origin import Origins
+from chappe.edge.origin import Origins, same_host
 
 _VERSION = "13"
 
 
 def refusal_of(
-    request: WSUpgradeRequest, origins_allowed: Origins, *, draining: bool
+    request: WSUpgradeRequest, origins_allowed: Origins, *, draining: bool, same: bool = False
 ) -> WSUpgradeResponseWithListener | None:
-    """What is wrong with a request, as its answer; None when it may come in."""
+    """What is wrong with a request, as its answer; None when it may come in.
+
+    With `same`, pages of the host that is asked may come in as well.
+    """
     headers = request.headers
     if headers.getall("Sec-WebSocket-Version", []) != [_VERSION]:
         return _refusal(
@@ -26,7 +29,9 @@ def refusal_of(
         # picows knows the word only when it stands alone; Firefox sends `keep-alive, Upgrade`.
         headers["Connection"] = "upgrade"
     origins = headers.getall("Origin", [])
-    if len(origins) > 1 or not origins_allowed.allow(origins[0] if origins else None):
+    origin = origins[0] if origins else None
+    allowed = origins_allowed.allow(origin) or (same and same_host(origin, headers.get("Host", "")))
+    if len(origins) > 1 or not allowed:
         return _refusal(HTTPStatus.FORBIDDEN, b"this origin may not connect\n")
     if draining:
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, b"this node is draining\n")

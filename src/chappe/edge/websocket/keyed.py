@@ -53,7 +53,7 @@ class KeyedEdge(WebSocketEdge):
 
     def answer(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
         """What a handshake gets: a connection, or a refusal."""
-        refused = refusal_of(request, self._origins, draining=self.hub.draining)
+        refused = refusal_of(request, self._origins, draining=self.hub.draining, same=True)
         if refused is not None:
             return refused
         path, _, query = request.path.decode("latin-1").partition("?")
