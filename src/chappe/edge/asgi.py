@@ -1,8 +1,9 @@
 """Sessions inside somebody else's web application: an ASGI app that is mounted in it.
 
 The server (uvicorn, granian, hypercorn) has the connection and makes the frames; it also asks for
-signs of life. What a session gets is handed over by one task, a message at a time: when the server
-does not take it, the session is paused, and what comes waits in its backlog, bounded as everywhere.
+signs of life. What a session gets is handed over a message at a time, at once where the server
+takes it at once, and by a task of the session's where it has to be waited for: then the session is
+paused, and what comes waits in its backlog, bounded as everywhere.
 
     scope websocket  connect -> handshake -> accept -> text, bytes -> handlers
     scope lifespan   the hub starts and stops with the server, where nobody else does that
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
+from contextvars import Context, copy_context
+from types import coroutine
 from typing import Any, Protocol
 
 import structlog
@@ -34,6 +37,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # As much as a transport takes before it pauses, and what is left when it goes on.
 _HIGH_BYTES, _LOW_BYTES = 64 * 1024, 16 * 1024
+# Only chunks up to this size are remembered in parts.
+_PARTS_BYTES_MAX = 64 * 1024
 # What servers raise when they are told to send to somebody who has gone.
 _GONE = (OSError, RuntimeError)
 
@@ -62,6 +67,7 @@ class AsgiApp:
         self._origins = origins
         self._inner = inner
         self._path = path.rstrip("/")
+        self._parts = Parts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -109,7 +115,7 @@ class AsgiApp:
         if refused is not None:
             await _refuse(scope, send, 403, refused)
             return
-        sink = AsgiSink(serving, send)
+        sink = AsgiSink(serving, send, self._parts)
         try:
             session = serving.open("asgi", sink, handshake, beats=False)
         except Overload as full:
@@ -158,14 +164,46 @@ class AsgiApp:
                 await serving.take_binary(session, bytes(data or b""))
 
 
+class Parts:
+    """The messages of a chunk as servers want them, taken apart once for all who get the same."""
+
+    __slots__ = ("_chunk", "_parts")
+
+    def __init__(self) -> None:
+        self._chunk = b""
+        self._parts: list[tuple[str, str | bytes]] = []
+
+    def of(self, chunk: bytes) -> list[tuple[str, str | bytes]]:
+        """Each message: what kind it is, and itself."""
+        if chunk is self._chunk:
+            return self._parts
+        parts: list[tuple[str, str | bytes]] = [
+            ("text", payload.decode()) if opcode == TEXT else ("bytes", payload)
+            for opcode, payload in split_frames(chunk)
+        ]
+        if len(chunk) <= _PARTS_BYTES_MAX:
+            self._chunk, self._parts = chunk, parts
+        return parts
+
+
 class AsgiSink:
-    """Where a session's bytes go: to the server, by one task, a write at a time."""
+    """Where a session's bytes go: to the server, a write at a time.
+
+    The first step of a write is taken by whoever writes, and mostly there is no other: a server
+    whose buffer has room does not wait for anything. Where it does wait, the session's task goes on
+    from there, and until it is done all else waits its turn.
+    """
 
     __slots__ = (
         "_aborted",
+        "_begun",
+        "_busy",
         "_bytes",
         "_chunks",
         "_closing",
+        "_context",
+        "_loop",
+        "_parts",
         "_paused",
         "_reader",
         "_send",
@@ -177,15 +215,21 @@ class AsgiSink:
 
     session: KeySession
 
-    def __init__(self, serving: Serving, send: Send) -> None:
+    def __init__(self, serving: Serving, send: Send, parts: Parts) -> None:
         self._serving = serving
         self._send = send
+        self._parts = parts
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._paused = False
+        # Whether something is being handed over or waits for that, and how to go on with it.
+        self._busy = True
+        self._begun: Coroutine[Any, Any, None] | None = None
         self._closing: tuple[int, str] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._context: Context
         # Whoever waits for the session to say something, while it does.
         self._reader: asyncio.Task[Any] | None = None
         self._aborted = False
@@ -210,7 +254,9 @@ class AsgiSink:
 
     def start(self) -> None:
         """Begin to write."""
-        self._task = asyncio.create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._task = self._loop.create_task(self._run(), context=self._context)
 
     async def finish(self) -> None:
         """The connection is over: end what is still writing, unless it is about to end."""
@@ -219,12 +265,16 @@ class AsgiSink:
             await asyncio.wait([self._task])
 
     def write(self, data: bytes) -> None:
-        self._chunks.append(data)
         self._bytes += len(data)
+        if self._busy or asyncio.current_task(self._loop) is not None:
+            self._busy = True
+            self._chunks.append(data)
+            self._wake()
+        else:
+            self._begin(data)
         if self._bytes > _HIGH_BYTES and not self._paused:
             self._paused = True
             self._serving.broker.pause(self.session)
-        self._wake()
 
     def ping(self) -> None:
         """The server's affair."""
@@ -244,15 +294,44 @@ class AsgiSink:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _begin(self, chunk: bytes) -> None:
+        """Hand over as much as the server takes without waiting; the task does the rest.
+
+        What runs here is the task's for all that can be seen of it: its context, its name. The loop
+        is between two tasks, so that nobody else's is hidden.
+        """
+        assert self._task is not None
+        work = self._hand_over(chunk)
+        self._busy = True
+        asyncio._enter_task(self._loop, self._task)
+        try:
+            waits_for = self._context.run(work.send, None)
+        except StopIteration:
+            self._busy = bool(self._chunks)
+            if not self._busy and self._closing is None:
+                return
+        except (Exception, asyncio.CancelledError) as error:
+            self._begun = _raise(error)
+        else:
+            self._begun = _go_on(work, waits_for)
+        finally:
+            asyncio._leave_task(self._loop, self._task)
+        self._wake()
+
     async def _run(self) -> None:
         loop, chunks = asyncio.get_running_loop(), self._chunks
         try:
             while True:
+                self._busy = True
+                if self._begun is not None:
+                    begun, self._begun = self._begun, None
+                    await begun
                 while chunks:
                     await self._hand_over(chunks.popleft())
                 if self._closing is not None:
                     await self._say_goodbye(*self._closing)
                     return
+                self._busy = False
                 self._waiter = loop.create_future()
                 await self._waiter
         except _GONE:
@@ -260,11 +339,8 @@ class AsgiSink:
 
     async def _hand_over(self, chunk: bytes) -> None:
         send = self._send
-        for opcode, payload in split_frames(chunk):
-            if opcode == TEXT:
-                await send({"type": "websocket.send", "text": payload.decode()})
-            else:
-                await send({"type": "websocket.send", "bytes": payload})
+        for kind, payload in self._parts.of(chunk):
+            await send({"type": "websocket.send", kind: payload})
         self._bytes -= len(chunk)
         if self._paused and self._bytes <= _LOW_BYTES:
             self._paused = False
@@ -274,6 +350,25 @@ class AsgiSink:
     async def _say_goodbye(self, code: int, reason: str) -> None:
         said = close_reason(reason).decode()
         await self._send({"type": "websocket.close", "code": int(code), "reason": said})
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+@coroutine
+def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """Carry on with a coroutine whose first step was taken, and which waits for something."""
+    while True:
+        thrown: BaseException | None = None
+        try:
+            yield waits_for
+        except BaseException as error:  # whatever it is, it is the coroutine's
+            thrown = error
+        try:
+            waits_for = work.send(None) if thrown is None else work.throw(thrown)
+        except StopIteration:
+            return
 
 
 def _handshake(scope: Scope, path: str) -> Handshake:
