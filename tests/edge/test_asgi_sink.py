@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
+from websockets.asyncio.client import connect
 
 import chappe
+from chappe.edge import asgi
+from chappe.edge.uvicorn import StraightWrite, straight_write
+from chappe.errors import CloseCode
 from chappe.hub.options import HubOptions
 from tests.loop import on_loop
 
@@ -132,3 +139,90 @@ async def test_a_server_that_takes_nothing_is_not_waited_for_without_bound() -> 
             await asyncio.sleep(0.001)
         assert 30 <= taken <= 50
         assert hub.counts()["sessions"] == 0
+
+
+def watched(inner: asgi.Asgi) -> asgi.Asgi:
+    """A middleware that looks at what is sent."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def watch(event: Any) -> None:
+            await send(event)
+
+        await inner(scope, receive, watch)
+
+    return app
+
+
+def in_fastapi(hub: chappe.Hub) -> asgi.Asgi:
+    app = FastAPI()
+    app.mount("/", hub.asgi())
+    return app
+
+
+APPS: dict[str, Callable[[chappe.Hub], asgi.Asgi]] = {
+    "bare": lambda hub: hub.asgi(),
+    "fastapi": in_fastapi,
+    "watched": lambda hub: watched(hub.asgi()),
+}
+
+
+@contextlib.asynccontextmanager
+async def served(app: asgi.Asgi) -> AsyncIterator[str]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="error", lifespan="off", ws="websockets-sansio")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve([listening]))
+    await until(lambda: server.started)
+    try:
+        yield f"ws://127.0.0.1:{listening.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.mark.parametrize(
+    ("app", "compression", "straight"),
+    [
+        ("bare", None, True),
+        ("fastapi", None, True),
+        ("watched", None, False),
+        ("bare", "deflate", False),
+    ],
+)
+@on_loop
+async def test_frames_go_past_uvicorn_where_nobody_else_wants_to_see_them(
+    app: str, compression: str | None, straight: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[StraightWrite | None] = []
+
+    def look(receive: object, send: object) -> StraightWrite | None:
+        found.append(straight_write(receive, send))
+        return found[-1]
+
+    monkeypatch.setattr(asgi, "straight_write", look)
+    hub = chappe.Hub()
+
+    @hub.on_connect
+    async def connected(session: Any) -> None:
+        await hub.subscribe(session, "news")
+        await session.send(b"joined")
+
+    async with (
+        hub,
+        served(APPS[app](hub)) as url,
+        connect(url, compression=compression) as client,
+    ):
+        assert await client.recv() == b"joined"
+        assert [way is not None for way in found] == [straight]
+        # More than the connection holds, so that it goes straight, waits, and goes on.
+        large = [b"%d" % number * 200_000 for number in range(10)]
+        for data in [*EXPECTED, *large]:
+            assert await hub.send("key:news", data) == 1
+        assert [await client.recv() for _ in (*EXPECTED, *large)] == [*EXPECTED, *large]
+        await asyncio.gather(*(hub.send("key:news", data) for data in EXPECTED))
+        assert [await client.recv() for _ in EXPECTED] == EXPECTED
+        await hub.send("key:news", b"last")
+        assert await hub.close("key:news", reason="enough") == 1
+        assert await client.recv() == b"last"
+        await client.wait_closed()
+        assert (client.close_code, client.close_reason) == (CloseCode.NORMAL, "enough")

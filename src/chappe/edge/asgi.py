@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import structlog
 
 from chappe.edge.origin import Origins
+from chappe.edge.uvicorn import StraightWrite, straight_write
 from chappe.errors import ABNORMAL, CloseCode, Overload
 from chappe.keys.serving import Serving
 from chappe.keys.session import Handshake, KeySession
@@ -125,6 +126,7 @@ class AsgiApp:
         code = ABNORMAL
         try:
             await send({"type": "websocket.accept"})
+            sink.straight = straight_write(receive, send)
             code = await self._talk(serving, sink, session, receive)
         except _GONE:
             pass  # it left while it was let in
@@ -211,6 +213,7 @@ class AsgiSink:
         "_task",
         "_waiter",
         "session",
+        "straight",
     )
 
     session: KeySession
@@ -233,6 +236,8 @@ class AsgiSink:
         # Whoever waits for the session to say something, while it does.
         self._reader: asyncio.Task[Any] | None = None
         self._aborted = False
+        # Past the server's own framing, where that is possible.
+        self.straight: StraightWrite | None = None
 
     async def read(self, receive: Receive) -> Event:
         """What the session says next; that it has gone, when it was cut off."""
@@ -265,6 +270,8 @@ class AsgiSink:
             await asyncio.wait([self._task])
 
     def write(self, data: bytes) -> None:
+        if not self._busy and self.straight is not None and self.straight(data):
+            return
         self._bytes += len(data)
         if self._busy or asyncio.current_task(self._loop) is not None:
             self._busy = True
