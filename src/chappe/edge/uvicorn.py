@@ -32,7 +32,7 @@ def straight_write(receive: object, send: object) -> StraightWrite | None:
     To be asked once the connection is accepted: what was agreed on is known by then.
     """
     owner: Any = getattr(receive, "__self__", _NOBODY)
-    kind = getattr(sys.modules.get(_MODULE), "WebSocketsSansIOProtocol", None)
+    kind: Any = getattr(sys.modules.get(_MODULE), "WebSocketsSansIOProtocol", _NOBODY)
     if type(owner) is not kind:
         return None
     if getattr(_unwrap(send), "__self__", None) is not owner:
