@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 
 import chappe
 from chappe.edge import asgi
-from chappe.edge.uvicorn import StraightWrite, straight_write
+from chappe.edge.uvicorn import frame_transport
 from chappe.errors import CloseCode
 from chappe.hub.options import HubOptions
 from tests.loop import on_loop
@@ -193,13 +193,13 @@ async def served(app: asgi.Asgi) -> AsyncIterator[str]:
 async def test_frames_go_past_uvicorn_where_nobody_else_wants_to_see_them(
     app: str, compression: str | None, straight: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[StraightWrite | None] = []
+    found: list[asyncio.WriteTransport | None] = []
 
-    def look(receive: object, send: object) -> StraightWrite | None:
-        found.append(straight_write(receive, send))
+    def look(receive: object, send: object) -> asyncio.WriteTransport | None:
+        found.append(frame_transport(receive, send))
         return found[-1]
 
-    monkeypatch.setattr(asgi, "straight_write", look)
+    monkeypatch.setattr(asgi, "frame_transport", look)
     hub = chappe.Hub()
 
     @hub.on_connect

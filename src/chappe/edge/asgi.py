@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import structlog
 
 from chappe.edge.origin import Origins
-from chappe.edge.uvicorn import StraightWrite, straight_write
+from chappe.edge.uvicorn import frame_transport
 from chappe.errors import ABNORMAL, CloseCode, Overload
 from chappe.keys.serving import Serving
 from chappe.keys.session import Handshake, KeySession
@@ -126,7 +126,7 @@ class AsgiApp:
         code = ABNORMAL
         try:
             await send({"type": "websocket.accept"})
-            sink.straight = straight_write(receive, send)
+            sink.transport = frame_transport(receive, send)
             code = await self._talk(serving, sink, session, receive)
         except _GONE:
             pass  # it left while it was let in
@@ -213,7 +213,7 @@ class AsgiSink:
         "_task",
         "_waiter",
         "session",
-        "straight",
+        "transport",
     )
 
     session: KeySession
@@ -237,7 +237,7 @@ class AsgiSink:
         self._reader: asyncio.Task[Any] | None = None
         self._aborted = False
         # Past the server's own framing, where that is possible.
-        self.straight: StraightWrite | None = None
+        self.transport: asyncio.WriteTransport | None = None
 
     async def read(self, receive: Receive) -> Event:
         """What the session says next; that it has gone, when it was cut off."""
@@ -270,10 +270,17 @@ class AsgiSink:
             await asyncio.wait([self._task])
 
     def write(self, data: bytes) -> None:
-        if not self._busy and self.straight is not None and self.straight(data):
+        busy, transport = self._busy, self.transport
+        if (
+            transport is not None
+            and not busy
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
+        ):
+            transport.write(data)
             return
         self._bytes += len(data)
-        if self._busy or asyncio.current_task(self._loop) is not None:
+        if busy or asyncio.current_task(self._loop) is not None:
             self._busy = True
             self._chunks.append(data)
             self._wake()

@@ -13,34 +13,30 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from asyncio import WriteTransport
 from typing import Any
-
-# Whole frames; False when they have to go the other way.
-StraightWrite = Callable[[bytes], bool]
 
 _MODULE = "uvicorn.protocols.websockets.websockets_sansio_impl"
 # What it wraps `send` in does nothing but note that a response has begun.
 _TRANSPARENT = "starlette._exception_handler"
 _WRAPPERS_MAX = 8
-_NOBODY: Any = object()
 
 
-def straight_write(receive: object, send: object) -> StraightWrite | None:
-    """How to write frames to the connection that an application was called for; None: by ASGI.
+def frame_transport(receive: object, send: object) -> WriteTransport | None:
+    """Where whole frames may be written for the connection that an application was called for,
+    while it is not closing and holds nothing back; None: they go by ASGI.
 
-    To be asked once the connection is accepted: what was agreed on is known by then.
+    To be asked once the connection is accepted: what was agreed on is known by then. Whatever ends
+    such a connection closes its transport first, but for the application's own goodbye, which is
+    the last thing it says.
     """
-    owner: Any = getattr(receive, "__self__", _NOBODY)
-    kind: Any = getattr(sys.modules.get(_MODULE), "WebSocketsSansIOProtocol", _NOBODY)
-    if type(owner) is not kind:
+    owner: object = getattr(receive, "__self__", None)
+    kind: object = getattr(sys.modules.get(_MODULE), "WebSocketsSansIOProtocol", None)
+    if type(owner) is not kind or getattr(_unwrap(send), "__self__", None) is not owner:
         return None
-    if getattr(_unwrap(send), "__self__", None) is not owner:
-        return None
-    try:
-        return None if owner.conn.extensions else _straight(owner.transport)
-    except AttributeError:
-        return None
+    transport: WriteTransport | None = getattr(owner, "transport", None)
+    agreed = getattr(getattr(owner, "conn", None), "extensions", True)
+    return None if agreed else transport
 
 
 def _unwrap(send: Any) -> Any:
@@ -49,21 +45,3 @@ def _unwrap(send: Any) -> Any:
             break
         send = inspect.getclosurevars(send).nonlocals.get("send")
     return send
-
-
-def _straight(transport: Any) -> StraightWrite:
-    # Whatever ends such a connection closes its transport first, but for the application's own
-    # goodbye, which is the last thing it says.
-    write, is_closing, waits = (
-        transport.write,
-        transport.is_closing,
-        transport.get_write_buffer_size,
-    )
-
-    def straight(data: bytes) -> bool:
-        if is_closing() or waits():
-            return False
-        write(data)
-        return True
-
-    return straight
