@@ -21,6 +21,7 @@ from benchmarks.depth import Depth
 from benchmarks.durability import Durability
 from benchmarks.events import EventCost
 from benchmarks.figure import Table
+from benchmarks.keys import Keys
 from benchmarks.latency import Latency
 from benchmarks.load import Load, LoadError
 from benchmarks.memory import Memory
@@ -57,6 +58,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     RoomGrowth(),
     PushBytes(),
     Push(),
+    Keys(),
 )
 
 

@@ -20,6 +20,11 @@ ROOMS = Chart(
 GROWTH = Chart(
     "rooms-growth.svg", "Messages a second that rooms carry, by partitions", ours="", whole=True
 )
+KEYS = Chart(
+    "keys.svg",
+    "CPU of both replicas per delivery by key, microseconds (less is better)",
+    whole=True,
+)
 ROUTES = Chart("routes.svg", "Nanoseconds, by endpoints in the routing table", ours="")
 
 _WIDTH = 760

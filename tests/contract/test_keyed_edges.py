@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 
 from chappe import BadRequest, Forbidden, Hub, Unreachable
 from chappe.hub.options import HubOptions

@@ -3,6 +3,7 @@
 The server (uvicorn, granian, hypercorn) has the connection and makes the frames; it also asks for
 signs of life. What a session gets is handed over by one task, a message at a time: when the server
 does not take it, the session is paused, and what comes waits in its backlog, bounded as everywhere.
+Where a server's transport takes whole frames (`uvicorn.py`), they are written to it at once.
 
     scope websocket  connect -> handshake -> accept -> text, bytes -> handlers
     scope lifespan   the hub starts and stops with the server, where nobody else does that
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 import structlog
 
 from chappe.edge.origin import Origins, same_host
+from chappe.edge.uvicorn import frame_transport
 from chappe.errors import ABNORMAL, ChappeError, CloseCode, Overload
 from chappe.keys.serving import Serving
 from chappe.keys.session import Handshake, KeySession
@@ -34,6 +36,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # As much as a transport takes before it pauses, and what is left when it goes on.
 _HIGH_BYTES, _LOW_BYTES = 64 * 1024, 16 * 1024
+# Only chunks up to this size are remembered in parts.
+_PARTS_BYTES_MAX = 64 * 1024
 # How long somebody may take to read what was sent before a goodbye.
 _GOODBYE_S = 10.0
 
@@ -62,6 +66,7 @@ class AsgiApp:
         self._origins = origins
         self._inner = inner
         self._path = path.rstrip("/")
+        self._parts = Parts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -131,7 +136,7 @@ class AsgiApp:
         if refused is not None:
             await _refuse(scope, send, 403, refused)
             return
-        sink = AsgiSink(serving, receive, send)
+        sink = AsgiSink(serving, receive, send, self._parts)
         try:
             session = serving.open("asgi", sink, handshake, beats=False)
         except Overload as full:
@@ -141,6 +146,7 @@ class AsgiApp:
         code = ABNORMAL
         try:
             await send({"type": "websocket.accept"})
+            sink.transport = frame_transport(receive, send)
             code = await sink.run(self._talk(serving, sink, session))
         except OSError:
             pass  # it left while it was let in
@@ -210,6 +216,28 @@ class _Inner:
         await self._send_on(event)
 
 
+class Parts:
+    """The messages of a chunk as servers want them, taken apart once for all who get the same."""
+
+    __slots__ = ("_chunk", "_parts")
+
+    def __init__(self) -> None:
+        self._chunk = b""
+        self._parts: list[tuple[str, str | bytes]] = []
+
+    def of(self, chunk: bytes) -> list[tuple[str, str | bytes]]:
+        """Each message: what kind it is, and itself."""
+        if chunk is self._chunk:
+            return self._parts
+        parts: list[tuple[str, str | bytes]] = [
+            ("text", payload.decode()) if opcode == TEXT else ("bytes", payload)
+            for opcode, payload in split_frames(chunk)
+        ]
+        if len(chunk) <= _PARTS_BYTES_MAX:
+            self._chunk, self._parts = chunk, parts
+        return parts
+
+
 class AsgiSink:
     """Where a session's bytes go: to the server, by one task, a write at a time.
 
@@ -220,11 +248,13 @@ class AsgiSink:
 
     __slots__ = (
         "_aborted",
+        "_busy",
         "_bytes",
         "_chunks",
         "_closing",
         "_heard",
         "_over",
+        "_parts",
         "_paused",
         "_receive",
         "_send",
@@ -234,17 +264,23 @@ class AsgiSink:
         "_waiter",
         "_writer",
         "session",
+        "transport",
     )
 
     session: KeySession
 
-    def __init__(self, serving: Serving, receive: Receive, send: Send) -> None:
+    def __init__(self, serving: Serving, receive: Receive, send: Send, parts: Parts) -> None:
+        # Where whole frames may be written, past the server's own framing.
+        self.transport: asyncio.WriteTransport | None = None
         self._serving = serving
+        self._parts = parts
         self._receive = receive
         self._send = send
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._paused = False
+        # Whether something is being handed over, or is about to be.
+        self._busy = True
         self._closing: tuple[int, str] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -304,6 +340,16 @@ class AsgiSink:
             self._timer.cancel()
 
     def write(self, data: bytes) -> None:
+        transport = self.transport
+        if (
+            transport is not None
+            and not self._busy
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
+        ):
+            transport.write(data)
+            return
+        self._busy = True
         self._chunks.append(data)
         self._bytes += len(data)
         if self._bytes > _HIGH_BYTES and not self._paused:
@@ -342,6 +388,7 @@ class AsgiSink:
                     await self._heard.wait()
                     await self._say_goodbye(*self._closing)
                     return
+                self._busy = False
                 self._waiter = loop.create_future()
                 await self._waiter
         except OSError:
@@ -356,12 +403,8 @@ class AsgiSink:
         self._stop_listening()
 
     async def _hand_over(self, chunk: bytes) -> None:
-        send = self._send
-        for opcode, payload in split_frames(chunk):
-            if opcode == TEXT:
-                await send({"type": "websocket.send", "text": payload.decode()})
-            else:
-                await send({"type": "websocket.send", "bytes": payload})
+        for kind, payload in self._parts.of(chunk):
+            await self._send({"type": "websocket.send", kind: payload})
         self._bytes -= len(chunk)
         if self._paused and self._bytes <= _LOW_BYTES:
             self._paused = False

@@ -17,7 +17,7 @@ receiver may not. Bounds are looked at once per tick, not once per message.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from chappe.errors import CloseCode
@@ -129,6 +129,31 @@ class Outboxes:
         self._append(session, data)
         return True
 
+    def promise_all(self, sessions: Iterable[Session], data: bytes) -> list[Session]:
+        """Append the same message to each of several receivers; those that have no room for it.
+
+        A reader that keeps up, as most do, is asked nothing but whether it does."""
+        bytes_max, size, dirty = self._options.outbox_bytes_max, len(data), self.dirty
+        refused: list[Session] = []
+        for session in sessions:
+            if (
+                session.paused
+                or session.closed
+                or session.backlog is not None
+                or session.promised_bytes >= bytes_max
+            ):
+                if not self.put_promised(session, data):
+                    refused.append(session)
+                continue
+            session.promised_bytes += size
+            outbox = session.outbox
+            if not outbox:
+                dirty.append(session)
+            outbox.append(data)
+        if dirty:
+            self._wake()
+        return refused
+
     def miss(self, session: Session, count: int = 1, reason: str = "slow_device") -> None:
         """A session did not get messages that others got, for want of room: say so, at once or to
         whoever reads it again."""
@@ -148,6 +173,10 @@ class Outboxes:
         """
         dirty = self.dirty
         bytes_max = self._options.outbox_bytes_max
+        # Many sessions get the same: it is joined once, and is the same object for whoever has to
+        # make something else of it.
+        parts: list[bytes] = []
+        joined = b""
         for _ in range(min(len(dirty), FLUSH_SESSIONS)):
             session = dirty.popleft()
             outbox = session.outbox
@@ -157,7 +186,9 @@ class Outboxes:
             if len(outbox) == 1:
                 data = outbox[0]
             elif outbox:
-                data = b"".join(outbox)
+                if outbox != parts:
+                    parts, joined = outbox.copy(), b"".join(outbox)
+                data = joined
             else:
                 # Closed since, and its transport may be gone: to write, if only nothing, would
                 # raise there and leave everybody behind it in the list without their bytes.

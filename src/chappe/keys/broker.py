@@ -237,8 +237,7 @@ class Broker:
         hub = self._hub
         hub.fanout.end()
         hub.ensure_tick()
-        frame, put = self._frame(message), hub.outboxes.put_promised
-        slow = [core for core in cores if not put(core, frame)]
+        slow = hub.outboxes.promise_all(cores, self._frame(message))
         taken = len(cores) - len(slow)
         for core in slow:
             self._too_slow(core)
