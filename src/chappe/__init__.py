@@ -20,6 +20,7 @@ from chappe.client import (
 )
 from chappe.errors import (
     BadRequest,
+    BusAway,
     ChappeError,
     ConnectionClosed,
     Forbidden,
@@ -31,11 +32,13 @@ from chappe.message import Message
 
 if TYPE_CHECKING:
     from chappe import blocking, device
+    from chappe.keys.options import KeysOptions
     from chappe.node.embedded import Hub
 
 __all__ = [
     "Attendance",
     "BadRequest",
+    "BusAway",
     "ChappeError",
     "Client",
     "ClientOptions",
@@ -46,6 +49,7 @@ __all__ = [
     "Forbidden",
     "Hub",
     "Item",
+    "KeysOptions",
     "Letter",
     "Message",
     "OneWayProducer",
@@ -61,11 +65,14 @@ __all__ = [
 ]
 
 
+_LATER = {"Hub": "chappe.node.embedded", "KeysOptions": "chappe.keys.options"}
+
+
 def __getattr__(name: str) -> object:
     """A hub, the blocking face and devices, when first asked for: a client does without them, and a
     hub takes longer to import than all the rest."""
-    if name == "Hub":
-        found: object = import_module("chappe.node.embedded").Hub
+    if name in _LATER:
+        found: object = getattr(import_module(_LATER[name]), name)
     elif name in ("blocking", "device"):
         found = import_module(f"chappe.{name}")
     else:

@@ -8,6 +8,7 @@ ChappeError
     Unreachable                 nobody is there to take it
     Overload                    a bound was reached; the same request may work later
       Throttled                 the caller asks more often than it may; says when to come back
+      BusAway                   other processes cannot be asked now; says how many were reached here
     FatalRequestError           repeating the request cannot help
       Forbidden                 the identity may not do this
       BadRequest                the request itself is wrong
@@ -155,6 +156,17 @@ class Throttled(Overload):
     def __init__(self, reason: str, retry_after_s: int) -> None:
         super().__init__(reason)
         self.retry_after_s = retry_after_s
+
+
+class BusAway(Overload):
+    """The bus is away: `reached` sessions of this process got it, and no others were asked.
+
+    With `outcome_unknown`, some may have been reached all the same.
+    """
+
+    def __init__(self, reason: str, *, reached: int = 0, outcome_unknown: bool = False) -> None:
+        super().__init__(reason, outcome_unknown=outcome_unknown)
+        self.reached = reached
 
 
 class FatalRequestError(RequestError):

@@ -10,11 +10,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 import chappe
-from chappe.keys.bus import BusAway
-from chappe.keys.options import KeysOptions
 from tests.keys.rig import obedient
 
-OPTIONS = msgspec.json.decode(os.environ.get("KEYS", "{}"), type=KeysOptions)
+OPTIONS = msgspec.json.decode(os.environ.get("KEYS", "{}"), type=chappe.KeysOptions)
 hub = obedient(chappe.Hub(os.environ["BUS"], keys=OPTIONS))
 app = FastAPI(lifespan=hub.lifespan)
 app.mount("/ws", hub.asgi())
@@ -32,7 +30,7 @@ async def counts() -> Any:
     return {"name": hub.name, **hub.counts()}
 
 
-@app.exception_handler(BusAway)
-async def away(request: Request, error: BusAway) -> JSONResponse:
+@app.exception_handler(chappe.BusAway)
+async def away(request: Request, error: chappe.BusAway) -> JSONResponse:
     told = {"reached": error.reached, "reason": error.reason, "unknown": error.outcome_unknown}
     return JSONResponse(told, status_code=503)

@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from chappe.errors import BadRequest, CloseCode, Overload, Unreachable
+from chappe.errors import BadRequest, BusAway, CloseCode, Overload, Unreachable
 from chappe.hub.grant import Grant
 from chappe.hub.hub import Hub
 from chappe.hub.session import Session, Sink
 from chappe.hub.table import ConnectionTable
-from chappe.keys.bus import Bus, BusAway
+from chappe.keys.bus import Bus
 from chappe.keys.session import Handshake, KeySession
 from chappe.message import Message
 from chappe.wire.encoding import WEBSOCKET_TEXT

@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from chappe.errors import Overload
 from chappe.message import Message
-
-
-class BusAway(Overload):
-    """The bus is away: `reached` sessions of this process got it, and no others were asked.
-
-    With `outcome_unknown`, some may have been reached all the same.
-    """
-
-    def __init__(self, reason: str, *, reached: int = 0, outcome_unknown: bool = False) -> None:
-        super().__init__(reason, outcome_unknown=outcome_unknown)
-        self.reached = reached
 
 
 class Audience(Protocol):

@@ -26,8 +26,8 @@ from chappe.cluster.bus.lookup import Lookup
 from chappe.cluster.bus.mail import Mail, Question
 from chappe.cluster.bus.names import Names
 from chappe.cluster.bus.register import Register
-from chappe.errors import ConfigError, Overload, RemoteProtocolError
-from chappe.keys.bus import Audience, BusAway
+from chappe.errors import BusAway, ConfigError, Overload, RemoteProtocolError
+from chappe.keys.bus import Audience
 from chappe.keys.options import KeysOptions
 from chappe.message import Message
 from chappe.redis.calls import Calls, Failure
