@@ -47,7 +47,7 @@ class NodeProcess:
         self._stderr = folder / "stderr"
         flags = ["--dev"] if dev else []
         self._command = [COMMAND, "serve", *flags, "--config", str(self._config)]
-        self._command += ["--port", "0", "--http-port", "0", "--tcp-port", "0"]
+        self._command += ["--port", "0", "--http-port", "0", "--tcp-port", "0", "--comet-port", "0"]
         self._command += ["--data", str(self.data)]
         self._descriptors = descriptors
         self.start()

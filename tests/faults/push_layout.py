@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chappe.push.signing import sign
-from tests.servers import RedisServer, free_port
+from tests.servers import RedisServer
 
 from .figures import FULL
 from .process import Api, NodeProcess
@@ -58,8 +58,8 @@ class PushProcess(ClusterNode):
         super().__init__(folder, config, dev=dev)
 
     def start(self) -> None:
-        if "--comet-port" not in self._command:
-            self._command += ["--comet-port", str(free_port()), *self._flags]
+        self._command += self._flags
+        self._flags = ()
         super().start()
 
     @property

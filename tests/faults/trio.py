@@ -65,7 +65,7 @@ class ClusterNode(NodeProcess):
     """A node that is found at its ports again after a death."""
 
     def start(self) -> None:
-        for flag in ("--port", "--http-port", "--tcp-port"):
+        for flag in ("--port", "--http-port", "--tcp-port", "--comet-port"):
             at = self._command.index(flag) + 1
             if self._command[at] == "0":
                 self._command[at] = str(free_port())
