@@ -281,6 +281,9 @@ async def test_a_server_that_never_takes_a_goodbye_is_let_go(
         await hub.stop()
         await asyncio.wait_for(running, 10)
     assert server.types == ["websocket.accept", "websocket.send"]
+    # It was not cancelled: should the server take it in the end, the goodbye follows.
+    stuck.set()
+    await until(lambda: server.types[2:] == ["websocket.close"])
 
 
 @on_loop

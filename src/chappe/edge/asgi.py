@@ -67,6 +67,7 @@ class AsgiApp:
         self._inner = inner
         self._path = path.rstrip("/")
         self._parts = Parts()
+        self._late: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -152,7 +153,7 @@ class AsgiApp:
             pass  # it left while it was let in
         finally:
             serving.broker.lost(session, code)
-            await sink.finish()
+            await sink.finish(self._late)
 
     def _origin_refusal(self, handshake: Handshake) -> str | None:
         origin = handshake.headers.get("origin")
@@ -329,13 +330,21 @@ class AsgiSink:
         """It has gone: nothing is of use to it any more."""
         self._aborted = True
 
-    async def finish(self) -> None:
-        """The talk is over: wait for a goodbye that is being said, end whatever else is written."""
+    async def finish(self, late: set[asyncio.Task[None]]) -> None:
+        """The talk is over: wait for a goodbye that is being said.
+
+        What a server is sending is not cancelled, as granian does not end such a connection: when
+        it is taken after all, a goodbye follows. It is one of the `late` until then.
+        """
         writer = self._writer
         if writer is not None and not writer.done():
-            if self._closing is None or self._aborted:
+            if self._waiter is not None and not self._waiter.done():
                 writer.cancel()
-            await asyncio.wait([writer])
+            elif not self._aborted:
+                await asyncio.wait([writer], timeout=_GOODBYE_S)
+            self._aborted = True
+            late.add(writer)
+            writer.add_done_callback(late.discard)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -369,8 +378,6 @@ class AsgiSink:
         """Its reader does not read: the server is let go of it, and cuts it off."""
         self._aborted = True
         self._chunks.clear()
-        if self._writer is not None:
-            self._writer.cancel()
         self._stop_listening()
 
     def _wake(self) -> None:
@@ -383,6 +390,8 @@ class AsgiSink:
             while True:
                 while chunks:
                     await self._hand_over(chunks.popleft())
+                if self._aborted and self._closing is None:
+                    return
                 if self._closing is not None:
                     self._stop_listening()
                     await self._heard.wait()
@@ -394,7 +403,8 @@ class AsgiSink:
         except OSError:
             self._lose()
         except Exception as error:  # whatever the server says to that, it cannot be sent to
-            log.warning("asgi.send.failed", error=repr(error))
+            if not self._aborted:
+                log.warning("asgi.send.failed", error=repr(error))
             self._lose()
 
     def _lose(self) -> None:
