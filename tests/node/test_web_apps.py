@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ class Replica:
                 stdout=stderr,
                 stderr=stderr,
                 cwd=ROOT,
+                # A group of its own: workers outlive a server that is killed.
+                start_new_session=True,
             )
 
     @property
@@ -79,6 +82,8 @@ class Replica:
         assert self._process.wait(END_S) in (0, -15), self.said()
 
     def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         kill(self._process)
 
 
