@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from chappe import Hub
+from chappe import BusAway, Hub, KeysOptions
 from chappe.errors import ConfigError
-from chappe.keys.options import KeysOptions
-from tests.contract.keyed import served, talking, until
+from tests.contract.keyed import served, talking
+from tests.keys.rig import until
 from tests.loop import on_loop
-from tests.servers import RedisCluster, RedisServer
+from tests.node.certificate import make_certificate
+from tests.servers import RedisCluster, RedisServer, free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 KINDS = ("one", "cluster")
@@ -30,7 +31,7 @@ def rules(kind: str) -> list[str]:
 
 
 def watching(bus: str) -> Hub:
-    hub = Hub(bus, keys=KeysOptions(interval_s=0.3, cache_s=0.1))
+    hub = Hub(bus, keys=KeysOptions(interval_s=1.0, cache_s=0.1))
 
     @hub.on_connect
     async def bind(session: Any) -> None:
@@ -50,15 +51,19 @@ async def meet(bus: str, tell: Callable[..., object]) -> None:
         assert await here.send("key:7", b"\0\xff") == 1
         assert await one.ws.recv() == b"\0\xff"
         tell("SADD", "{chappe}:brokers", "one-that-died")
-        await until(lambda: here.counts()["bus_buried"] + there.counts()["bus_buried"] == 1)
+        both = (here, there)
+        await until(lambda: any(hub.counts()["bus_buried"] for hub in both), "who died is buried")
         # Many keys are written anew in parts.
         tell("DEL", f"{{chappe}}:keys:{there.name}")
-        await asyncio.sleep(0.7)
-        assert await here.send("key:8", "again") == 1
+
+        async def reached() -> bool:
+            return await here.send("key:8", "again") == 1
+
+        await until(reached, "the keys are written anew")
         assert (await one.hear())[2] == "again"
         assert here.counts()["bus_up"] == there.counts()["bus_up"] == 1
         assert await here.close("key:7") == 1
-        await until(lambda: not there.counts()["keys"])
+        await until(lambda: not there.counts()["keys"], "no key is left")
 
 
 def tell_owner(cluster: RedisCluster, *words: str) -> None:
@@ -102,3 +107,21 @@ async def test_a_user_of_a_cluster_may_join(redis_cluster: RedisCluster) -> None
     finally:
         for server in redis_cluster.servers:
             server.tell("ACL", "DELUSER", "chappe")
+
+
+@on_loop
+async def test_a_bus_over_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    port = free_port()
+    settings = {"tls-port": str(port), "tls-auth-clients": "no", "tls-cert-file": str(certificate)}
+    settings |= {"tls-key-file": str(key), "tls-ca-cert-file": str(certificate)}
+    redis = await asyncio.to_thread(RedisServer, tmp_path / "redis", settings)
+    try:
+        url = f"rediss://127.0.0.1:{port}"
+        await meet(f"{url}?ssl_ca_certs={certificate}", redis.tell)
+        # One that nobody vouches for is not spoken to.
+        async with Hub(url) as stranger:
+            with pytest.raises(BusAway, match=r"(?i)certificate"):
+                await stranger.send("key:7", 1)
+    finally:
+        redis.kill()

@@ -19,11 +19,15 @@ from chappe.hub.options import HubOptions
 from chappe.keys.options import KeysOptions
 from chappe.wire.limits import Limits
 from tests.contract.keyed import EDGES, served, talking, until
+from tests.faults.figures import FULL
 from tests.loop import on_loop
 from tests.node.certificate import make_certificate
 
 every_edge = pytest.mark.parametrize("edge", EDGES)
 ALL_BYTES = bytes(range(256))
+slow_to_end = pytest.mark.skipif(
+    not FULL, reason="granian ends such a connection when it likes; part of the full proof"
+)
 
 
 def watching(**options: Any) -> Hub:
@@ -50,6 +54,47 @@ async def test_who_subscribes_gets_what_is_sent_by_key_from_then_on(edge: str) -
         assert await hub.send("7", [1], type="note") == 1
         assert await one.hear() == ("message", "7", {"state": "packed"})
         assert await one.hear() == ("note", "7", [1])
+
+
+@every_edge
+@on_loop
+async def test_who_leaves_has_no_keys_though_its_handlers_are_busy(edge: str) -> None:  # K5
+    hub, go_on, ended = Hub(), asyncio.Event(), asyncio.Event()
+
+    @hub.text("/orders", type="slow")
+    async def slow(session: Any, message: Any) -> None:
+        await hub.subscribe(session, "7")
+        await session.send("now")
+        await go_on.wait()
+        ended.set()
+
+    async with served(hub, edge) as url:
+        async with talking(f"{url}/orders") as one:
+            await one.say("slow", "")
+            assert (await one.hear())[2] == "now"
+        await until(lambda: not hub.counts()["keys"])
+        assert hub.counts()["sessions"] == await hub.send("key:7", 1) == 0
+        go_on.set()
+        await asyncio.wait_for(ended.wait(), 10)
+
+
+@every_edge
+@on_loop
+async def test_a_handler_that_awaits_what_was_cancelled_has_failed_and_no_more(edge: str) -> None:
+    hub = watching()
+
+    @hub.text("/orders", type="boom")
+    async def boom(session: Any, message: Any) -> None:
+        never = asyncio.get_running_loop().create_future()
+        never.cancel()
+        await never
+
+    async with served(hub, edge) as url, talking(f"{url}/orders") as one:
+        await one.say("boom", "")
+        assert (await one.hear())[0] == "error"
+        await one.say("watch", "7")
+        assert await one.hear() == ("watching", "7", None)
+        assert hub.counts()["handlers_failed"] == 1
 
 
 @every_edge
@@ -409,7 +454,9 @@ async def test_slow_handlers_hold_up_nobody_else_and_keep_the_order(edge: str) -
             assert [(await talker.hear())[2] for _ in range(100)] == list(range(100))
 
 
-@every_edge
+@pytest.mark.parametrize(
+    "edge", [edge if edge != "granian" else pytest.param(edge, marks=slow_to_end) for edge in EDGES]
+)
 @on_loop
 async def test_who_does_not_read_is_closed_and_disturbs_nobody(edge: str) -> None:
     bound = 256 * 1024

@@ -58,9 +58,17 @@ class Person:
                     self._replies.put_nowait(message)
                 self._came.set()
 
+    async def begin(self, kind: str, key: str) -> None:
+        """Say something, whatever is answered."""
+        await self._connection.send(json.dumps({"type": kind, "key": key}))
+
+    def cut(self) -> None:
+        """Be gone without a word."""
+        self._connection.transport.abort()
+
     async def say(self, kind: str, key: str) -> dict[str, Any]:
         """Say something, and what is answered."""
-        await self._connection.send(json.dumps({"type": kind, "key": key}))
+        await self.begin(kind, key)
         async with asyncio.timeout(PATIENCE_S):
             return await self._replies.get()
 

@@ -22,6 +22,7 @@ import structlog
 from chappe.edge.origin import Origins, same_host
 from chappe.edge.uvicorn import frame_transport
 from chappe.errors import ABNORMAL, ChappeError, CloseCode, Overload
+from chappe.keys.inbox import Inbox
 from chappe.keys.serving import Serving
 from chappe.keys.session import Handshake, KeySession
 from chappe.wire.websocket import TEXT, close_reason, split_frames
@@ -162,8 +163,10 @@ class AsgiApp:
         return "this origin may not connect"
 
     async def _talk(self, serving: Serving, sink: AsgiSink, session: KeySession) -> int:
-        """Hand what a session says to its handlers, one after the other; its last code."""
-        await serving.connected(session)
+        """Hear what a session says, for its handlers to come to, until it goes; its last code."""
+        room = asyncio.Event()
+        inbox = Inbox(serving, self._run, room.set)
+        inbox.begin(session)
         while True:
             event = await sink.read()
             if event is None:
@@ -181,10 +184,16 @@ class AsgiApp:
             if size > serving.bytes_max:
                 reason = f"message of more than {serving.bytes_max} bytes"
                 serving.broker.end(session, CloseCode.MESSAGE_TOO_BIG, reason)
-            elif text is not None:
-                await serving.take_text(session, text)
-            else:
-                await serving.take_binary(session, bytes(data or b""))
+            elif not inbox.put(bytes(data or b"") if text is None else text):
+                room.clear()
+                await room.wait()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let handlers go on, though their session may go."""
+        task = asyncio.create_task(work)
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+        return task
 
 
 class _Inner:

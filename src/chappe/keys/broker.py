@@ -49,6 +49,15 @@ def _plain(value: Any) -> Any:
     return dump(mode="json")
 
 
+def _check_text(field: str, text: str) -> None:
+    """Refuse half of a character, which no text on the wire may have."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadRequest(f"{field}: it is no text that can be sent") from None
+
+
 class Broker:
     """The sessions of this process by their keys, joined to those of others by a bus."""
 
@@ -161,6 +170,9 @@ class Broker:
             away.reached = reached
             self._record(message, reached)
             raise
+        except Overload as full:
+            self._record(message, reached)
+            raise BusAway(full.reason, reached=reached) from None
         except asyncio.CancelledError:
             self._record(message, reached)
             raise
@@ -174,8 +186,13 @@ class Broker:
         name = key_name(key)
         if not may_travel(code):
             raise BadRequest(f"code: {code} is not one that a session may be closed with")
+        _check_text("reason", reason)
         here = self.close_here(name, code, reason)
-        return here + await self._bus.close(name, code, reason)
+        try:
+            return here + await self._bus.close(name, code, reason)
+        except Overload as away:
+            unknown = away.outcome_unknown
+            raise BusAway(away.reason, reached=here, outcome_unknown=unknown) from None
 
     def say(self, session: KeySession, data: Any, *, type: str = MESSAGE, key: str = "") -> bool:
         """Say something to one session; whether it is taken."""
@@ -218,6 +235,7 @@ class Broker:
         }
 
     def _message(self, name: str, data: Any, kind: str) -> Message:
+        _check_text("type", kind)
         binary = isinstance(data, (bytes, bytearray, memoryview))
         payload = bytes(data) if binary else encode_keyed(kind, name, to_json(data))
         most = self._hub.limits.message_bytes_max

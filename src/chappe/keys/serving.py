@@ -140,6 +140,13 @@ class Serving:
             except Exception:  # somebody else's program
                 log.exception("keys.disconnect.failed", path=session.path)
 
+    async def take(self, session: KeySession, message: str | bytes) -> None:
+        """Hand what a session said to the handlers of it."""
+        if isinstance(message, str):
+            await self.take_text(session, message)
+        else:
+            await self.take_binary(session, message)
+
     async def take_text(self, session: KeySession, text: str) -> None:
         """Hand a text to the handlers of its path and type."""
         try:
@@ -169,10 +176,19 @@ class Serving:
             except RequestError as error:
                 self._counts["handlers_refused"] += 1
                 self._tell_error(session, key, error.code, error.reason)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Something that it awaited was cancelled, not the handler.
+                self._failed(session, kind, key)
             except Exception:  # somebody else's program: the session and other handlers go on
-                self._counts["handlers_failed"] += 1
-                log.exception("keys.handler.failed", path=session.path, type=kind[:64])
-                self._tell_error(session, key, "internal", "something went wrong here")
+                self._failed(session, kind, key)
+
+    def _failed(self, session: KeySession, kind: str, key: str) -> None:
+        self._counts["handlers_failed"] += 1
+        log.exception("keys.handler.failed", path=session.path, type=kind[:64])
+        self._tell_error(session, key, "internal", "something went wrong here")
 
     async def _call(self, handler: Handler, *arguments: Any) -> Any:
         if _is_coroutine(handler):

@@ -66,6 +66,12 @@ class Failure(StorageError):
         self.everywhere = everywhere
 
 
+def unforeseen(error: Exception) -> Failure:
+    """What nobody thought of, as a failure: the cause is in the log."""
+    reason = f"a mistake of our own: {type(error).__name__}"
+    return Failure(reason, temporary=True, maybe_done=True, everywhere=False)
+
+
 class Calls:
     """Calls to the servers of a Redis."""
 

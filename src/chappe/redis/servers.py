@@ -60,6 +60,10 @@ class Servers(Protocol):
         """A connection of its own to where a key, or a channel, lives: the caller's to hang up."""
         ...
 
+    def moved(self) -> None:
+        """Something was not where it was looked for: look where it is before the next time."""
+        ...
+
     def all_away(self, error: BaseException) -> bool:
         """Whether an error means that nothing can be written, and not only to some keys."""
         ...
@@ -74,6 +78,8 @@ def open_servers(place: Place, timeout_s: float) -> Servers:
     login = {"username": place.user, "password": place.password}
     settings: dict[str, Any] = {
         "protocol": 2,
+        # What Redis gave is what it gets, whatever strangers wrote there.
+        "encoding_errors": "surrogateescape",
         # Each request has a limit of its caller's. The client's own is a wait_for, which in Python
         # 3.11 forgets a cancel that comes at the same time as the answer.
         "socket_timeout": None,
@@ -121,6 +127,9 @@ class OneServer:
         connection = self._pool.make_connection()
         await connection.connect()
         return connection
+
+    def moved(self) -> None:
+        """There is one only."""
 
     def all_away(self, error: BaseException) -> bool:
         """There is one only."""
@@ -226,6 +235,10 @@ class ClusterServers:
             self._stale = True
             raise
         return connection
+
+    def moved(self) -> None:
+        """Ask the servers who has which keys."""
+        self._stale = True
 
     def all_away(self, error: BaseException) -> bool:
         """Whether it is the cluster that is down, and not one of its servers."""

@@ -7,16 +7,20 @@ word is noticed when it does not answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from chappe.backoff import Backoff
+from chappe.redis.calls import Failure
 from chappe.redis.servers import BROKEN, Servers
 
-_FAILURES = (RedisError, *BROKEN)
+log = structlog.get_logger()
+
+_FAILURES = (RedisError, Failure, *BROKEN)
 
 
 class Listener:
@@ -27,7 +31,7 @@ class Listener:
         servers: Servers,
         channel: str,
         *,
-        sharded: Callable[[], bool],
+        sharded: Callable[[], Awaitable[bool]],
         timeout_s: float,
         backoff: Backoff,
         heard: Callable[[bytes], None],
@@ -59,14 +63,20 @@ class Listener:
         while True:
             connection: Any = None
             try:
+                word = "SSUBSCRIBE" if await self._sharded() else "SUBSCRIBE"
                 async with asyncio.timeout(self._timeout_s):
                     connection = await self._servers.connection(self._channel)
-                    await self._subscribe(connection)
+                    await self._subscribe(connection, word)
                 self._turn(up=True)
                 self._backoff.reset()
                 await self._read(connection)
             except _FAILURES as error:
+                if isinstance(error, ResponseError):
+                    self._servers.moved()
                 self._failed(f"{error}" or "no answer in time")
+            except Exception:  # to hear again is better than to hear nothing any more
+                log.exception("bus.listener.failed")
+                self._failed("what was heard could not be taken")
             finally:
                 self._turn(up=False)
                 if connection is not None:
@@ -79,8 +89,7 @@ class Listener:
             self.up = up
             self._changed()
 
-    async def _subscribe(self, connection: Any) -> None:
-        word = "SSUBSCRIBE" if self._sharded() else "SUBSCRIBE"
+    async def _subscribe(self, connection: Any, word: str) -> None:
         await connection.send_command(word, self._channel)
         answer = await connection.read_response()
         if not isinstance(answer, list) or answer[0].lower() != word.lower().encode():

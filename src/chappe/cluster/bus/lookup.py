@@ -11,11 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+import structlog
+
 from chappe.clock import Clock
-from chappe.cluster.bus.names import Names
+from chappe.cluster.bus.names import Names, read_names
 from chappe.cluster.bus.scripts import FIND
 from chappe.errors import Overload
-from chappe.redis.calls import Calls, Failure
+from chappe.redis.calls import Calls, Failure, unforeseen
+
+log = structlog.get_logger()
 
 Brokers = frozenset[str]
 
@@ -51,8 +55,9 @@ class Lookup:
         # Until when, and who.
         self._cache: dict[str, tuple[float, Brokers]] = {}
         self._waiting: dict[str, asyncio.Future[Brokers]] = {}
-        # Keys that are being asked about, and whether the answer may be remembered.
-        self._asked: dict[str, bool] = {}
+        # Keys that are being asked about, and those of them whose answer is too old already.
+        self._asked: dict[str, asyncio.Future[Brokers]] = {}
+        self._stale: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._known: list[str] = []
         # Whether this broker hears of changes.
@@ -71,6 +76,8 @@ class Lookup:
     async def find(self, key: str) -> Brokers:
         """Ask which other brokers have a key; raises Failure, or Overload."""
         waiting = self._waiting.get(key)
+        if waiting is None and key not in self._stale:
+            waiting = self._asked.get(key)
         if waiting is None:
             if len(self._waiting) >= WAITING_MAX:
                 raise Overload(f"bus: {WAITING_MAX} keys wait to be looked for already")
@@ -91,14 +98,14 @@ class Lookup:
         for key in keys:
             self._cache.pop(key, None)
             if key in self._asked:
-                self._asked[key] = False
+                self._stale.add(key)
 
     async def stop(self) -> None:
         """Look for nothing any more."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        for waiting in self._waiting.values():
+        for waiting in (*self._waiting.values(), *self._asked.values()):
             waiting.cancel()
 
     async def _run(self) -> None:
@@ -106,29 +113,31 @@ class Lookup:
             while self._waiting:
                 # What else this turn of the loop asks for is asked together.
                 await asyncio.sleep(0)
-                keys = list(self._waiting)[:_KEYS_AT_ONCE]
-                await self._settle(keys)
+                await self._settle(list(self._waiting)[:_KEYS_AT_ONCE])
         finally:
             self._task = None
 
     async def _settle(self, keys: list[str]) -> None:
         asked_at = self._clock.monotonic()
-        self._asked = dict.fromkeys(keys, True)
+        self._asked = asked = {key: self._waiting.pop(key) for key in keys}
+        failure: Failure | None = None
+        registered, found = False, [NOBODY] * len(keys)
         try:
             registered, found = await self._find(keys)
-        except Failure as failure:
+        except Failure as error:
+            failure = error
+        except Exception as error:  # whoever waits is told, and the next are asked about
+            log.exception("bus.lookup.failed")
+            failure = unforeseen(error)
+        self._asked, stale, self._stale = {}, self._stale, set()
+        if failure is not None:
             self._failed(failure)
-            for key in keys:
-                _settle(self._waiting.pop(key), failure)
-            return
-        finally:
-            asked, self._asked = self._asked, {}
         # One that was taken for dead is not waited for by those who subscribe.
         remember = registered and self.listening
-        for key, brokers in zip(keys, found, strict=True):
-            if remember and asked[key]:
+        for (key, waiting), brokers in zip(asked.items(), found, strict=True):
+            if remember and key not in stale:
                 self._remember(key, asked_at + self._cache_s, brokers)
-            _settle(self._waiting.pop(key), brokers)
+            _settle(waiting, failure or brokers)
 
     async def _find(self, keys: list[str]) -> tuple[bool, list[Brokers]]:
         names = self._names
@@ -140,9 +149,9 @@ class Lookup:
                 FIND, sets, [self._name, len(known), *known, *keys]
             )
             if answer[0]:
-                found = [frozenset(one.decode() for one in owners) for owners in answer[2]]
+                found = [frozenset(read_names(owners)) for owners in answer[2]]
                 return bool(answer[1]), found
-            self.know(one.decode() for one in answer[1])
+            self.know(read_names(answer[1]))
         raise Failure(
             "bus: brokers come faster than they can be asked",
             temporary=True,

@@ -10,9 +10,13 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+import structlog
+
 from chappe.errors import Overload
-from chappe.redis.calls import Failure
+from chappe.redis.calls import Failure, unforeseen
 from chappe.wire.bus import Answers, BusOp, Deliver, encode_envelope
+
+log = structlog.get_logger()
 
 ASKED_MAX = 100_000
 _OP_BYTES = 64
@@ -21,11 +25,9 @@ _OP_BYTES = 64
 class Publish(Protocol):
     """How envelopes get to their brokers."""
 
-    async def __call__(self, envelopes: list[tuple[str, bytes]]) -> list[int | None]:
-        """Publish to each of these brokers; how many listened, or None where nobody can tell.
-
-        Raises Failure.
-        """
+    async def __call__(self, envelopes: list[tuple[str, bytes]]) -> list[int | Failure | None]:
+        """Publish to each of these brokers; how many listened, None where nobody can tell, or why
+        it may not have been published."""
         ...
 
 
@@ -54,10 +56,10 @@ class Question:
         self.waiting.discard(broker)
         self._look()
 
-    def fail(self, failure: Failure) -> None:
-        """It may not have been asked."""
+    def fail(self, broker: str, failure: Failure) -> None:
+        """A broker may not have been asked."""
         self.failure = failure
-        self.end()
+        self.give_up(broker)
 
     def end(self) -> None:
         """Wait no more."""
@@ -94,7 +96,9 @@ class Mail:
         self._silent: set[str] = set()
         self.sent = 0
         self.unanswered = 0
+        # Envelopes that nobody listened for, and that may not have been sent.
         self.deaf = 0
+        self.unsure = 0
 
     async def ask(
         self,
@@ -129,6 +133,16 @@ class Mail:
             self.unanswered += len(question.waiting)
             self._silent |= question.waiting
         return question
+
+    def tell(self, brokers: Collection[str], op: BusOp) -> None:
+        """Say something to brokers, which nobody answers."""
+        for broker in brokers:
+            self._say(broker, op)
+
+    async def settled(self) -> None:
+        """Wait until what was said is with Redis."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     def check(self) -> None:
         """Raise Overload when too much waits to be handed to the bus."""
@@ -181,25 +195,26 @@ class Mail:
     async def _flush(self) -> None:
         outgoing, self._outgoing, self._answers = self._outgoing, {}, {}
         self._outgoing_bytes = 0
-        brokers = list(outgoing)
-        envelopes = [(one, encode_envelope(self._name, outgoing[one])) for one in brokers]
-        self.sent += len(envelopes)
+        outcomes: list[int | Failure | None]
         try:
-            listeners = await self._publish(envelopes)
-        except Failure as failure:
-            self._failed(failure)
-            for question in self._of(outgoing):
-                question.fail(failure)
-            return
-        for broker, count in zip(brokers, listeners, strict=True):
-            if count == 0:
+            envelopes = [(one, encode_envelope(self._name, ops)) for one, ops in outgoing.items()]
+            self.sent += len(envelopes)
+            outcomes = await self._publish(envelopes)
+        except Exception as error:  # whoever asked is told, and the next envelopes go out
+            log.exception("bus.mail.failed")
+            outcomes = [unforeseen(error)] * len(outgoing)
+        for (broker, ops), outcome in zip(outgoing.items(), outcomes, strict=True):
+            if isinstance(outcome, Failure):
+                self.unsure += 1
+                self._failed(outcome)
+                for question in self._of(ops):
+                    question.fail(broker, outcome)
+            elif outcome == 0:
                 self.deaf += 1
-                for question in self._of({broker: outgoing[broker]}):
+                for question in self._of(ops):
                     question.give_up(broker)
 
-    def _of(self, outgoing: dict[str, list[BusOp]]) -> list[Question]:
+    def _of(self, ops: list[BusOp]) -> list[Question]:
         """The questions among what was said."""
-        numbers = {
-            op.number for ops in outgoing.values() for op in ops if not isinstance(op, Answers)
-        }
+        numbers = {op.number for op in ops if not isinstance(op, Answers)}
         return [found for n in numbers if (found := self._questions.get(n)) is not None]

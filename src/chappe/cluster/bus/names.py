@@ -11,6 +11,13 @@ at once; channels are spread over its servers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+
+def read_names(found: Iterable[bytes]) -> set[str]:
+    """Names as Redis gave them, also those that a stranger put there and that are no text."""
+    return {one.decode(errors="surrogateescape") for one in found}
+
 
 class Names:
     """Names under a prefix."""

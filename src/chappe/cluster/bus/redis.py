@@ -33,6 +33,7 @@ from chappe.message import Message
 from chappe.redis.calls import Calls, Failure
 from chappe.redis.place import parse_url
 from chappe.redis.servers import open_servers
+from chappe.registry import errand
 from chappe.wire.bus import Answers, BusOp, Changed, Close, Deliver, decode_envelope
 from chappe.wire.keyed import PREFIX
 
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 2.0
+# What was kept goes out in so many at once.
+_DRAIN_AT_ONCE = 100
 
 
 class RedisBus:
@@ -55,7 +58,8 @@ class RedisBus:
         self._servers = open_servers(self._place, options.timeout_s)
         self._calls = calls = Calls(self._servers, self._place.shown, options.timeout_s)
         self._names = names = Names(self._place.prefix)
-        self._sharded = False
+        # Whether channels are spread over the servers of a Cluster; None until they have said so.
+        self._sharded = None if self._place.kind == "cluster" else False
         self._audience: Audience
         # Why it is not up, and why it does not listen.
         self._away = self._deaf = f"{self._place.shown}: it has not been reached yet"
@@ -73,12 +77,12 @@ class RedisBus:
             name,
             self._publish,
             outgoing_bytes_max=options.outgoing_bytes_max,
-            failed=self._failed,
+            failed=self._not_sent,
         )
         self._listener = Listener(
             self._servers,
             names.channel(name),
-            sharded=lambda: self._sharded,
+            sharded=self._are_sharded,
             timeout_s=options.timeout_s,
             backoff=Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S, rng),
             heard=self._heard,
@@ -97,6 +101,9 @@ class RedisBus:
         )
         self._entered = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Tells others to forget what they know of this broker; sends what was kept.
+        self._telling: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None
         self._forwarded = self._refused = self._malformed = 0
 
     async def start(self, audience: Audience) -> None:
@@ -106,8 +113,9 @@ class RedisBus:
         back.
         """
         self._audience = audience
+        brokers = self._names.brokers
         try:
-            await self._check()
+            await self._calls.run(brokers, ("SISMEMBER", brokers, self.name))
         except Failure as failure:
             if failure.denied or not failure.temporary:
                 await self._servers.close()
@@ -121,12 +129,12 @@ class RedisBus:
         except TimeoutError:
             log.warning("bus.away", reason=self._away)
 
-    async def _check(self) -> None:
-        """Whether we may come in at all, and what the servers can do."""
-        await self._calls.run(self._names.brokers, ("SISMEMBER", self._names.brokers, self.name))
-        if self._place.kind == "cluster":
+    async def _are_sharded(self) -> bool:
+        """Whether the servers spread channels; raises Failure."""
+        if self._sharded is None:
             (found,) = await self._calls.run(self._names.brokers, ("COMMAND", "INFO", "SPUBLISH"))
             self._sharded = bool(found) and found[0] is not None
+        return self._sharded
 
     async def stop(self) -> None:
         """Leave the others: they know at once."""
@@ -142,7 +150,10 @@ class RedisBus:
 
     async def added(self, key: str, *, first: bool) -> bool:
         """A session here has a key; returns when all brokers know it."""
-        return await self._register.add(key, first=first)
+        known = await self._register.add(key, first=first)
+        if known and self._telling is not None:
+            await asyncio.wait([self._telling])
+        return known
 
     def removed(self, keys: Iterable[str]) -> None:
         """No session here has these keys any more."""
@@ -150,7 +161,7 @@ class RedisBus:
 
     async def forward(self, message: Message) -> tuple[int, Collection[str]]:
         """Hand a message to the brokers that have its key; how many sessions that reached."""
-        if not self._register.up or len(self._keeping):
+        if not self._register.up or self._draining is not None:
             # Behind what is kept, so that it does not overtake it.
             self._keep(message)
             return 0, ()
@@ -188,6 +199,7 @@ class RedisBus:
             "bus_envelopes": self._mail.sent,
             "bus_unanswered": self._mail.unanswered,
             "bus_deaf": self._mail.deaf,
+            "bus_unsure": self._mail.unsure,
             "bus_malformed": self._malformed,
             "bus_buried": self._register.buried,
         }
@@ -220,35 +232,62 @@ class RedisBus:
         except Overload as error:
             self._refused += 1
             raise BusAway(error.reason) from None
+        if self._register.up:
+            self._send_kept()
 
     def _refuse(self) -> BusAway:
         self._refused += 1
         return BusAway(f"bus: it is away, and other processes were not asked: {self._away}")
 
-    async def _send_kept(self) -> None:
-        """Send what was kept, in order, as long as the bus is there."""
-        while self._register.up and (message := self._keeping.take()) is not None:
-            try:
-                found = await self._lookup.find(message.to.removeprefix(PREFIX))
-                if found:
-                    await self._mail.ask(found, _delivery(message), self._options.answer_s)
-                    self._forwarded += 1
-            except (Failure, Overload) as error:
-                self._refused += 1
-                log.warning("bus.lost", message=message.id, reason=str(error))
+    def _send_kept(self) -> None:
+        """Begin to send what was kept, unless that is being done."""
+        if len(self._keeping) and self._draining is None:
+            self._draining = self._spawn(self._drain())
 
-    async def _publish(self, envelopes: list[tuple[str, bytes]]) -> list[int | None]:
-        channel = self._names.channel
+    async def _drain(self) -> None:
+        """Send what was kept, in order, as long as the bus is there: nobody waits for answers."""
+        turns = 0
+        try:
+            while self._register.up and (message := self._keeping.oldest()) is not None:
+                turns += 1
+                if not turns % _DRAIN_AT_ONCE:
+                    await asyncio.sleep(0)  # others have their turn
+                key = message.to.removeprefix(PREFIX)
+                found = self._lookup.fresh(key)
+                if found is None:
+                    found = await self._lookup.find(key)
+                self._mail.check()
+                self._mail.tell(found, _delivery(message)(0))
+                self._keeping.let_go(message)
+                self._forwarded += bool(found)
+        except Failure as failure:
+            # It is kept still; whoever was asked has noticed.
+            log.info("bus.kept", messages=len(self._keeping), reason=str(failure))
+        except Overload:
+            await self._mail.settled()
+        finally:
+            self._draining = None
+        if self._register.up:
+            self._send_kept()
+
+    async def _publish(self, envelopes: list[tuple[str, bytes]]) -> list[int | Failure | None]:
         word = "SPUBLISH" if self._sharded else "PUBLISH"
-        if self._place.kind != "cluster":
-            commands = [(word, channel(broker), data) for broker, data in envelopes]
+        commands = [(word, self._names.channel(broker), data) for broker, data in envelopes]
+        if self._place.kind == "cluster":
+            # Each of them is with another server: who does not reach one reaches the others.
+            return list(await asyncio.gather(*(self._publish_one(one) for one in commands)))
+        try:
             return list(await self._calls.run(self._names.brokers, *commands))
-        counts: list[int | None] = []
-        for broker, data in envelopes:
-            (count,) = await self._calls.run(channel(broker), (word, channel(broker), data))
-            # Without shards a server counts those alone that listen on it.
-            counts.append(count if self._sharded else None)
-        return counts
+        except Failure as failure:
+            return [failure] * len(envelopes)
+
+    async def _publish_one(self, command: tuple[str, str, bytes]) -> int | Failure | None:
+        try:
+            (count,) = await self._calls.run(command[1], command)
+        except Failure as failure:
+            return failure
+        # Without shards a server counts those alone that listen on it.
+        return int(count) if self._sharded else None
 
     def _heard(self, data: bytes) -> None:
         try:
@@ -289,14 +328,14 @@ class RedisBus:
     def entered(self, brokers: set[str]) -> None:
         """All that is here is written down."""
         self.knows(brokers)
+        self._send_kept()
         if self._entered.is_set():
             return
         log.info("bus.up", redis=self._place.shown, broker=self.name, brokers=len(brokers))
         self._lookup.listening = True
         self._entered.set()
         # Who looked for one of its keys while it was not there may remember that nobody has it.
-        self._spawn(self._tell_changed(None, brokers, lambda known: None))
-        self._spawn(self._send_kept())
+        self._telling = self._spawn(self._tell_changed(None, brokers, lambda known: None))
 
     def gone(self, reason: str) -> None:
         """What is written down may not be so any more."""
@@ -335,7 +374,9 @@ class RedisBus:
 
     def _hearing_changed(self) -> None:
         if not self._listener.up:
-            self._stop_trusting()
+            # What was said meanwhile was not heard: begin anew, as if Redis had been away.
+            self._register.doubt()
+            self.gone(self._deaf)
         self._register.look()
 
     def _stop_trusting(self) -> None:
@@ -347,13 +388,19 @@ class RedisBus:
         self._register.doubt()
         self.gone(str(failure))
 
+    def _not_sent(self, failure: Failure) -> None:
+        """Something may not have been sent: to one broker of a Cluster, or to anybody."""
+        if failure.everywhere:
+            self._failed(failure)
+
     def _unheard(self, reason: str) -> None:
         self._away = self._deaf = f"{self._place.shown}: {reason}"
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = errand.run(work, "bus", ends=True)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _delivery(message: Message) -> Callable[[int], BusOp]:

@@ -3,7 +3,7 @@
 One task writes it, so that what is written later stands later. Whatever may have gone wrong (a
 connection that broke, an answer that did not come, a Redis that forgot, or took this broker for
 dead) is mended by writing all of it anew (K4). It is written anew at each beat as well, as long as
-that is little; of many keys, the number is compared.
+that is little; of many keys, the number is compared, and all are written now and then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import structlog
 
 from chappe.backoff import Backoff
 from chappe.clock import Clock
-from chappe.cluster.bus.names import Names
+from chappe.cluster.bus.names import Names, read_names
 from chappe.cluster.bus.scripts import BEAT, BURY, CHANGE, ENTER, LEAVE
 from chappe.redis.calls import Calls, Failure
 
@@ -27,6 +27,8 @@ log = structlog.get_logger()
 # Keys that one script writes: it holds Redis up for some milliseconds.
 KEYS_AT_ONCE = 10_000
 ASIDE_MS = 60_000
+# Of more keys than that, all are written anew at each of so many beats.
+ALL_BEATS = 6
 
 
 class Owner(Protocol):
@@ -88,6 +90,7 @@ class Register:
         # Whether all that is here is written down, as far as anybody knows.
         self.up = False
         self.buried = 0
+        self._beats = 0
 
     def start(self) -> None:
         """Begin to write."""
@@ -106,7 +109,8 @@ class Register:
         """A key is here; returns when all brokers know it, False when they cannot."""
         if not (self.up or self._entering):
             return False  # written down with everything else
-        if first:
+        # What is being written down may not be: until it is, every one waits for it.
+        if first or (self._entering and key not in self._waiting):
             self._waiting[key] = asyncio.get_running_loop().create_future()
             self._changes[key] = True
             self._wake.set()
@@ -114,10 +118,11 @@ class Register:
         return waiting is None or await asyncio.shield(waiting)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Keys are not here any more."""
+        """Keys are not here any more; nor is who waits for one to be known."""
+        keys = list(keys)
+        self._answer({key: self._waiting[key] for key in keys if key in self._waiting}, False)
         if self.up or self._entering:
-            for key in keys:
-                self._changes[key] = False
+            self._changes.update(dict.fromkeys(keys, False))
             self._wake.set()
 
     def doubt(self) -> None:
@@ -140,6 +145,10 @@ class Register:
                 self._down("nothing can be heard")
             except Failure as failure:
                 self._down(str(failure))
+                await asyncio.sleep(self._backoff.next_s())
+            except Exception:  # to begin anew is better than to beat no more
+                log.exception("bus.register.failed")
+                self._down("a mistake of our own")
                 await asyncio.sleep(self._backoff.next_s())
 
     async def _until_it_hears(self) -> None:
@@ -177,7 +186,8 @@ class Register:
         finally:
             self._entering = False
         self.up = not self._doubt
-        self._owner.entered(brokers)
+        if self.up:
+            self._owner.entered(brokers)
         if waiting:
             # Who waited for one of them waits until all have forgotten what they knew.
             self._owner.wrote(list(waiting), brokers, partial(self._answer, waiting))
@@ -195,21 +205,22 @@ class Register:
                 await self._calls.run(aside, ("SADD", aside, *part), expire)
             where.append(aside)
         (found,) = await self._calls.run_script(ENTER, where, [self._name, *written])
-        return {one.decode() for one in found}
+        return read_names(found)
 
     async def _beat(self) -> None:
         """K3: register again, refresh the beat, look for the dead."""
         late_ms = round(2 * self._interval_s * 1000)
         where = self._keys_of(self._name)
         ((known, count, late),) = await self._calls.run_script(BEAT, where, [self._name, late_ms])
-        for one in late:
-            await self._bury(one.decode(), late_ms)
+        for one in read_names(late):
+            await self._bury(one, late_ms)
         keys = self._owner.keys()
         if not known:
             self._owner.gone("this broker was forgotten, or taken for dead")
         # What is written meanwhile counts on neither side.
-        due = not self._changes and count != len(keys)
-        if not known or due or len(keys) <= KEYS_AT_ONCE:
+        differs = not self._changes and count != len(keys)
+        self._beats += 1
+        if not known or differs or len(keys) <= KEYS_AT_ONCE or not self._beats % ALL_BEATS:
             await self._enter()
 
     async def _bury(self, broker: str, late_ms: int) -> None:
@@ -217,7 +228,7 @@ class Register:
         (gone,) = await self._calls.run_script(BURY, self._keys_of(broker), [broker, late_ms])
         if gone:
             self.buried += 1
-            log.info("bus.buried", broker=broker)
+            log.info("bus.buried", broker=ascii(broker))
 
     async def _change(self) -> None:
         taken = dict(list(self._changes.items())[:KEYS_AT_ONCE])
@@ -239,7 +250,7 @@ class Register:
         ((registered, found),) = await self._calls.run_script(
             CHANGE, where, [self._name, len(added), *added, *removed]
         )
-        return bool(registered), {one.decode() for one in found}
+        return bool(registered), read_names(found)
 
     def _keys_of(self, broker: str) -> list[str]:
         return [self._names.brokers, self._names.beats, self._names.keys(broker)]

@@ -82,14 +82,18 @@ return 1
 """)
 
 # KEYS: brokers, keys of the broker. ARGV: the broker, how many keys are new, those, those that are
-# gone. Gives whether the broker was registered, and all brokers.
+# gone. Gives whether the broker was registered, and all brokers; of one that is not, nothing is
+# written, as nobody would ever remove it.
 CHANGE = Script(
     _EACH
     + """
-local added = tonumber(ARGV[2])
-each('SADD', KEYS[2], 3, 2 + added)
-each('SREM', KEYS[2], 3 + added, #ARGV)
-return {redis.call('SISMEMBER', KEYS[1], ARGV[1]), redis.call('SMEMBERS', KEYS[1])}
+local registered = redis.call('SISMEMBER', KEYS[1], ARGV[1])
+if registered == 1 then
+  local added = tonumber(ARGV[2])
+  each('SADD', KEYS[2], 3, 2 + added)
+  each('SREM', KEYS[2], 3 + added, #ARGV)
+end
+return {registered, redis.call('SMEMBERS', KEYS[1])}
 """
 )
 

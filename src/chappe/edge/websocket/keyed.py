@@ -8,8 +8,8 @@ it; above a bound, the connection is not read from.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Coroutine
+from typing import Any
 
 from picows import (
     WSFrame,
@@ -26,6 +26,7 @@ from chappe.edge.websocket.edge import WebSocketEdge
 from chappe.edge.websocket.handshake import refusal_of
 from chappe.errors import ABNORMAL, CloseCode, Overload, RemoteProtocolError
 from chappe.hub.hub import Hub
+from chappe.keys.inbox import Inbox
 from chappe.keys.serving import Serving
 from chappe.keys.session import Handshake, KeySession
 from chappe.wire.websocket import FIN, PING, TEXT, encode_frame
@@ -63,6 +64,13 @@ class KeyedEdge(WebSocketEdge):
             WSUpgradeResponse.create_101_response(), KeyedConnection(self, handshake)
         )
 
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something for a connection."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
     async def stop(self) -> None:
         """Let go of what is under way."""
         for task in self.tasks:
@@ -74,7 +82,7 @@ class KeyedEdge(WebSocketEdge):
 class KeyedConnection(Connection):
     """The edge's end of a session."""
 
-    __slots__ = ("_handshake", "_inbox", "_session", "_task", "_unread")
+    __slots__ = ("_handshake", "_inbox", "_session")
 
     _edge: KeyedEdge
     _session: KeySession | None
@@ -83,67 +91,39 @@ class KeyedConnection(Connection):
         super().__init__(edge, False)
         self._handshake = handshake
         self._session = None
-        self._inbox: deque[str | bytes] = deque()
-        self._unread = False
-        self._task: asyncio.Task[None] | None = None
+        self._inbox = Inbox(edge.serving, edge.run, self._read_on)
 
     def opened(self) -> None:
         self._handshake.client = peer_of(self._transport)
-        self._spawn(self._begin)
+        self._edge.run(self._begin())
 
-    def _spawn(self, work: Callable[[], object]) -> None:
-        task = self._task = self._edge.loop.create_task(work())  # type: ignore[arg-type]
-        self._edge.tasks.add(task)
-        task.add_done_callback(self._edge.tasks.discard)
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     async def _begin(self) -> None:
         serving = self._edge.serving
         refused = await serving.refusal(self._handshake)
         if refused is not None:
-            self._turn_away(CloseCode.UNAUTHORIZED, refused)
+            self.say_goodbye(CloseCode.UNAUTHORIZED, refused)
             return
         if self._transport.is_closing():
             return
         try:
             self._session = serving.open("websocket", self, self._handshake, beats=True)
         except Overload as full:
-            self._turn_away(CloseCode.TRY_AGAIN_LATER, full.reason)
+            self.say_goodbye(CloseCode.TRY_AGAIN_LATER, full.reason)
             return
         self._session.core.write = self._transport.write
-        await serving.connected(self._session)
-        await self._work()
-
-    def _turn_away(self, code: CloseCode, reason: str) -> None:
-        self._inbox.clear()
-        self.say_goodbye(code, reason)
-
-    async def _work(self) -> None:
-        """Hand what waits to its handlers, one after the other, until nothing does."""
-        serving, session, inbox = self._edge.serving, self._session, self._inbox
-        assert session is not None
-        while inbox and not session.closed:
-            message = inbox.popleft()
-            if self._unread and len(inbox) <= serving.options.inbox_messages_max // 2:
-                self._unread = False
-                self._transport.resume_reading()
-            if isinstance(message, str):
-                await serving.take_text(session, message)
-            else:
-                await serving.take_binary(session, message)
-        self._task = None
+        self._inbox.begin(self._session)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.read_frame(frame)
 
     def take_message(self, kind: int, message: bytes) -> None:
         self.heard()
-        inbox = self._inbox
-        inbox.append(message.decode() if kind == TEXT else message)
-        if len(inbox) > self._edge.serving.options.inbox_messages_max and not self._unread:
-            self._unread = True
+        if not self._inbox.put(message.decode() if kind == TEXT else message):
             self._transport.pause_reading()
-        if self._task is None:
-            self._spawn(self._work)
 
     def heard(self) -> None:
         if self._session is not None:
