@@ -162,7 +162,7 @@ def test_while_redis_is_away_sessions_here_go_on_and_others_are_refused_with_a_r
 def test_what_is_kept_while_redis_is_away_comes_when_it_is_back_in_order_and_once(
     tmp_path: Path, redis: RedisServer
 ) -> None:
-    keeping = msgspec.structs.replace(OPTIONS, away="keep", keep_s=60.0, keep_bytes_max=10_000)
+    keeping = msgspec.structs.replace(OPTIONS, away="keep", keep_s=60.0, keep_bytes_max=50_000)
 
     async def run() -> None:
         async with street_of(tmp_path / "street", redis, 2, keeping) as street:
