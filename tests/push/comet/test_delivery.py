@@ -437,7 +437,10 @@ async def test_a_once_note_acknowledged_on_one_device_is_taken_back_on_the_other
     ((message, content),) = there.read()
     assert (message.type, content) == (RETRACT, note.id.encode())
     assert [await rig.waiting(client) for client, _ in clients] == [[], [], []]
-    assert (await rig.tally(note)).arrived == 1
+    tally = await rig.tally(note)
+    assert (tally.aimed, tally.arrived, tally.dropped) == (3, 1, 2)
+    dropped = {row["client"]: row["reason"] for row in rig.recorder.of("push_dropped")}
+    assert dropped == {client: "withdrawn" for client, _ in clients[1:]}
     assert (await rig.live(clients[2])).ids() == []
 
 

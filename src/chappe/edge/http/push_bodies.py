@@ -299,7 +299,7 @@ class Pushed(msgspec.Struct, kw_only=True):
 
 
 class Cancelled(msgspec.Struct, kw_only=True):
-    """Taken back, from so many that it waited for; of a topic that is not known, and 0."""
+    """Taken back, from so many that it waited for; 0: nobody waited for it any more."""
 
     ok: bool
     withdrawn: int

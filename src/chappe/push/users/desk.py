@@ -83,7 +83,9 @@ class UserDesk:
         tallies = Tallies(states.meta)
         self.seats = Seats()
         self._hands = Hands(redelivery_s, clock.monotonic())
-        self._receipts = Receipts(states.message, Onces(states, comets), tallies, recorder)
+        self._receipts = Receipts(
+            states.message, Onces(states, comets, tallies, recorder), tallies, recorder
+        )
         self._backlog = Backlog(
             states.message, self.seats, self._hands, self._receipts, tallies, recorder, self._hand
         )
