@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from chappe.cli.push.tables import plain
 from tests.cli.process import Served, run, run_here, serving, started
 from tests.cli.test_rooms import waiting
 from tests.processes import read_line
@@ -270,6 +271,13 @@ def test_a_note_is_taken_back_by_its_id_or_its_jobs_and_replaced(app: App, tmp_p
     with listening(app, "d", "-n", "1", log=tmp_path / "log") as device:
         assert told(device)["data"] == "three"
         assert device.wait(30) == 0
+    fourth = app("send", "--device", "d", "--data", "4")
+    assert "is taken back; it waited for 1" in app.shown("cancel", fourth["note"])
+    fifth = app("send", "--device", "d", "--data", "5")
+    with listening(app, "d", "-n", "1", log=tmp_path / "log") as device:
+        assert told(device)["data"] == "5"
+        assert device.wait(30) == 0
+    assert "has arrived: nobody waited for it" in app.shown("cancel", fifth["note"])
 
 
 def test_tokens_are_given_and_revoked(app: App, tmp_path: Path) -> None:  # P5, P10
@@ -304,6 +312,8 @@ def test_topics_have_subscribers(app: App) -> None:
     assert app("topic", "members", "news/world")["clients"] == [client]
     assert f"1 subscribe to sport\n{client}" in app.shown("topic", "members", "sport")
     assert "more with --after news/world" in app.shown("topics", "-n", "1")
+    app("topic", "subscribe", "züri", r"a\b", "--device", "d")
+    assert "züri" in app.shown("topics")
     app("topic", "unsubscribe", "sport", "--client", client)
     assert app("topic", "members", "sport")["subscribers"] == 0
 
@@ -315,7 +325,10 @@ def test_topics_have_subscribers(app: App) -> None:
         (("send", "--device", "d"), "say either --data or --file"),
         (("send", "--device", "d", "--data", "x", "--file", "y"), "say either --data or --file"),
         (("send", "--device", "d", "--file", "/nowhere/at/all"), "--file: "),
+        (("send", "--device", "d", "--data", "x", "--ttl", "0"), "--ttl: must be at least 1"),
+        (("replace", "p", "--data", "x", "--ttl", "0"), "--ttl: must be at least 1"),
         (("revoke",), "say either --client or --device"),
+        (("revoke", "--stolen", "/dev/null"), "--stolen: the token must not be empty"),
         (("revoke", "--stolen", "x", "--device", "d"), "--stolen: not together with"),
         (("user", "bind", "u", "--client", "c", "--device", "d"), "say either"),
         (("jobs", "-n", "0"), "--n: must be between 1 and 1000"),
@@ -349,3 +362,8 @@ def test_no_flag_takes_a_secret() -> None:
     said = run("push", "send", "--help").stdout
     assert "--secret-file" in said
     assert "--secret " not in said
+
+
+def test_what_a_terminal_would_obey_is_escaped_and_what_prints_is_not() -> None:
+    assert plain("züri 雪 [x] 'y'") == "züri 雪 [x] 'y'"
+    assert plain("a\x1b[2J\n\u202eb\\") == r"a\x1b[2J\n\u202eb\\"

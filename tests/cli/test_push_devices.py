@@ -118,7 +118,7 @@ def test_a_device_whose_token_is_refused_comes_back_with_another(
     with fleet(node, key, log, "--notes", "1") as process:
         push(node, key, "revoke", "--device", "sim-3")
         push(node, key, "send", "--device", "sim-3", "--data", "x")
-        told = ended(process, log)
+        told = ended(process, log, code=1)
     assert (told["logins"], told["lost"], told["logged_in"]) == (COUNT + 1, 1, COUNT)
     assert len(told["errors"]) == 1
 
@@ -132,7 +132,7 @@ def test_devices_that_were_replaced_do_not_come_back(
         with fleet(node, key, second, "--duration", "4") as other:
             assert ended(other, second)["logged_in"] == COUNT
         process.send_signal(signal.SIGINT)
-        told = ended(process, first)
+        told = ended(process, first, code=1)
     assert (told["logged_in"], told["logins"], told["lost"]) == (0, COUNT, COUNT)
     ((what, count),) = told["errors"].items()
     assert (what[:8], count) == ("error 2:", COUNT)

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from chappe.cli.push.places import read_urls
+from chappe.errors import ConfigError
 from chappe.push.state.url import open_places, open_states
 from tests.cli.process import run_here, serving
 from tests.servers import RedisServer
 
+DEPLOYMENT = Path(__file__).parents[2] / "examples" / "push-deployment"
 _numbers = count()
 
 
@@ -107,6 +110,27 @@ def test_wrong_places_are_named(tmp_path, monkeypatch, source, reason):
     refused = copy(source, f"sqlite:{tmp_path}/there.db", "--yes")
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr
+
+
+def test_a_nodes_file_says_where_states_are_that_it_does_not_name(tmp_path):
+    file = tmp_path / "node.toml"
+    file.write_text((DEPLOYMENT / "chappe.toml").read_text())
+    redis = "redis://10.0.0.11:6379"
+    assert read_urls(str(file), "--from") == {
+        "meta": f"{redis}/1",
+        "user": f"{redis}/1",
+        "route": f"{redis}/1",
+        "message": f"{redis}/2",
+        "topic": f"{redis}/3",
+    }
+    # A file of the store is its own: push has one beside it.
+    file.write_text('store = "sqlite:/s/store.db"\ndata = "/d"\npush.states.user = "sqlite:/u"\n')
+    urls = read_urls(str(file), "--from")
+    assert (urls["meta"], urls["user"]) == ("sqlite:/d/push.db", "sqlite:/u")
+    for said in ('store = "memory"', 'store = "sqlite:"', "store = 5", "push = 5"):
+        file.write_text(said)
+        with pytest.raises(ConfigError, match="--from: "):
+            read_urls(str(file), "--from")
 
 
 def test_routes_are_no_state_to_be_copied_and_devices_stop_it(tmp_path):

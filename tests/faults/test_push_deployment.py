@@ -182,7 +182,8 @@ def test_the_example_deployment_runs_as_it_ships(deployment: Deployment) -> None
         assert deployment.sessions(COMETS[0]) == COUNT
         send(deployment, key)
         told = json.loads(read_line(process.stdout))
-        assert process.wait(WAIT_S) == 0
+        # Some may have met an error while a comet was gone.
+        assert process.wait(WAIT_S) == bool(told["errors"])
     assert (told["phase"], told["notes"], told["logged_in"]) == ("end", 3 * COUNT, COUNT)
 
 

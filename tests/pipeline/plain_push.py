@@ -10,7 +10,7 @@ from tests.pipeline import plain
 from tests.pipeline.traffic import MINUTE, Row
 
 Hops = list[Row]
-WITHDRAWN = ("cancelled", "collapsed", "removed")
+WITHDRAWN = ("cancelled", "collapsed", "removed", "withdrawn")
 
 
 def clients(hops: Hops, *kinds: str) -> set[str]:

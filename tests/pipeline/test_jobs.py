@@ -92,6 +92,10 @@ def test_who_does_not_get_it_any_more_is_dropped_and_some_of_them_withdrawn() ->
         "withdrawn": 1,
         "waiting": 2,
     }
+    # Another device of the user had it.
+    told = (handed(client="c1"), handed(client="c2"), acked(client="c1"))
+    once = counts(sent(2, offline=0), *told, dropped("withdrawn", client="c2"))
+    assert (once["dropped"], once["withdrawn"], once.get("waiting", 0)) == (1, 1, 0)
     # Who had it already has it.
     told = (acked(client="c1"), dropped("cancelled"))
     assert counts(sent(4, offline=3), *told) == {

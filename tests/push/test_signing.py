@@ -84,9 +84,21 @@ def test_a_missing_header_is_named(header):
         ("x-chappe-signature", ""),
     ],
 )
-def test_a_misshapen_header_is_named(header, value):
-    with pytest.raises(BadSignature, match=header):
+def test_a_misshapen_header_is_named_with_the_form_it_has_to_have(header, value):
+    form = {
+        "x-chappe-app": "1 to 64 letters, digits, - and _",
+        "x-chappe-time": "milliseconds since 1970, in digits",
+        "x-chappe-nonce": "8 to 64 letters, digits, - and _",
+        "x-chappe-signature": "64 hex digits",
+    }[header]
+    with pytest.raises(BadSignature, match=f"{header}: must be {form}"):
         read_signature(signed() | {header: value})
+
+
+def test_hex_digits_may_be_of_either_case():
+    headers = signed()
+    upper = headers | {"x-chappe-signature": headers["x-chappe-signature"].upper()}
+    check_mac(read_signature(upper), "s", *ASKED)
 
 
 @pytest.mark.parametrize(("off_ms", "word"), [(3600_000, "ahead"), (-3600_000, "behind")])

@@ -244,9 +244,9 @@ class Application:
         self.give(name, message)
         self._hub.ensure_tick()
 
-    def give(self, name: str, message: Message) -> bool:
-        """Give a message of the node's own to a user or avatar, wherever it is; whether anybody was
-        found that may have room for it."""
+    def give(self, name: str, message: Message, *, besides: str | None = None) -> bool:
+        """Give a message of the node's own to a user or avatar, wherever it is, but not to the
+        session of an id; whether anybody was found that may have room for it."""
         app = self._hub.apps.get(name)
         if app is None:
             return False
@@ -254,12 +254,23 @@ class Application:
         with suppress(RequestError):
             user = self.users.user_of(app, message.to)
             if user in app.endpoints:
-                self.users.deliver_here(app, message)
+                if besides is None:
+                    self.users.deliver_here(app, message)
+                else:
+                    self.users.deliver_besides(app, user, message, besides)
                 found = True
             if user in app.routes:
                 self.cluster.send(app, user, message, SilentAnswer(self._hub, name))
                 found = True
         return found
+
+    def give_to_session(self, name: str, message: Message, session: str) -> bool:
+        """Give a message of the node's own to one session of this node; whether it takes it."""
+        found = self._hub.sessions.get(session)
+        if found is None or found.address != message.to or found.app.name != name:
+            return False
+        self._hub.fanout.end()
+        return self._hub.outboxes.put_promised(found, found.encoding.message(message))
 
     def _take_over(self, app: str, to: str) -> None:
         """Go on with a queue whose node is gone; raises Overload when this one goes, too."""

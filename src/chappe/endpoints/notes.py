@@ -39,12 +39,16 @@ class NotesDesk(Protocol):
         """A user has its first session here."""
         ...
 
+    def joined(self, app: str, user: str, session: str) -> None:
+        """A user has another session here, of that id."""
+        ...
+
     def left(self, app: str, user: str) -> None:
         """A user has no session here any more."""
         ...
 
-    def shown(self, app: str, user: str, ids: Sequence[str]) -> None:
-        """A user has seen these notes."""
+    def shown(self, app: str, user: str, ids: Sequence[str], session: str) -> None:
+        """A user has seen these notes, in a session of that id."""
         ...
 
 
@@ -76,6 +80,7 @@ class Notes:
         self._desk: NotesDesk | None = None
         hub.serve({Shown: self.shown})
         hub.on_online.append(self._online)
+        hub.on_another.append(self._another)
         hub.on_offline.append(self._offline)
 
     def open(self, desk: NotesDesk) -> None:
@@ -98,22 +103,24 @@ class Notes:
         if session.allowances is not None:
             session.allowances.spend(0)
         if session.address.startswith(_USER):
-            self._desk.shown(session.app.name, session.address[len(_USER) :], op.notes)
+            user = session.address[len(_USER) :]
+            self._desk.shown(session.app.name, user, op.notes, session.id)
         if op.id is not None:
             self._hub.answer(session, Reply(id=op.id, ok=True))
 
-    def hand(self, app: str, user: str, note: Note) -> bool:
-        """Give a note to a user's sessions, here and elsewhere; False if none takes it."""
+    def hand(self, app: str, user: str, note: Note, *, only: str | None = None) -> bool:
+        """Give a note to a user's sessions, here and elsewhere, or only to the one of an id, which
+        is here; False if none takes it."""
         shape = _Shape(note.id, note.job, note.type)
         if _is_json(note.content):
             shape.data = msgspec.Raw(note.content)
         else:
             shape.data64 = b64encode(note.content).decode()
-        return self._give(app, user, _encode(shape))
+        return self._give(app, user, _encode(shape), only=only)
 
-    def retract(self, app: str, user: str, note_id: str) -> None:
-        """Tell a user's sessions to take a note back."""
-        self._give(app, user, _encode(_Retraction(note_id)))
+    def retract(self, app: str, user: str, note_id: str, *, besides: str | None = None) -> None:
+        """Tell a user's sessions, besides the one of an id, to take a note back."""
+        self._give(app, user, _encode(_Retraction(note_id)), besides=besides)
 
     def online(self, app: str, user: str) -> bool:
         """Whether a user has any session, here or elsewhere."""
@@ -121,15 +128,30 @@ class Notes:
         to = _USER + user
         return found is not None and (to in found.endpoints or to in found.routes)
 
-    def _give(self, app: str, user: str, payload: bytes) -> bool:
+    def _give(
+        self,
+        app: str,
+        user: str,
+        payload: bytes,
+        *,
+        only: str | None = None,
+        besides: str | None = None,
+    ) -> bool:
         hub = self._hub
         hub.ensure_tick()
         message = Message(hub.ids.next(), SENDER, _USER + user, hub.now_ms, payload)
-        return self._application.give(app, message)
+        if only is not None:
+            return self._application.give_to_session(app, message, only)
+        return self._application.give(app, message, besides=besides)
 
     def _online(self, app: App, address: str) -> None:
         if self._desk is not None and address.startswith(_USER):
             self._desk.came(app.name, address[len(_USER) :])
+
+    def _another(self, session: Session) -> None:
+        address = session.address
+        if self._desk is not None and address.startswith(_USER):
+            self._desk.joined(session.app.name, address[len(_USER) :], session.id)
 
     def _offline(self, app: App, address: str) -> None:
         if self._desk is not None and address.startswith(_USER):

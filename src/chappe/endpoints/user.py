@@ -152,6 +152,13 @@ class Users:
         if not self._put(app, message, receivers, (), None, foreign=True):
             raise Overload(f"the outbox of {to} is full")
 
+    def deliver_besides(self, app: App, user: str, message: Message, besides: str) -> None:
+        """Deliver to those of a user's sessions of this node that are not the one of an id."""
+        self._fanout.end()
+        for receiver in app.endpoints.get(user) or ():
+            if receiver.id != besides:
+                self._outboxes.put_promised(receiver, receiver.encoding.message(message))
+
     def missed_here(self, app: App, to: str, count: int = 1) -> None:
         """Tell a receiver's devices on this node that so many messages, which others of its
         devices have, found no room; raises RequestError when it is nobody's address."""

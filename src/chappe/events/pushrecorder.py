@@ -17,7 +17,7 @@ from chappe.events.recorder import Recorder
 # logged in, or again, as it had not been acknowledged.
 Why = Literal["live", "login", "again"]
 # Why somebody does not get a note any more.
-Reason = Literal["expired", "cancelled", "crowded_out", "collapsed", "removed"]
+Reason = Literal["expired", "cancelled", "crowded_out", "collapsed", "removed", "withdrawn"]
 
 EDGE: Final = "device"
 

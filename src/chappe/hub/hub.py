@@ -82,6 +82,8 @@ class Hub:
         # Told when an address gets its first session here, and when it loses its last.
         self.on_online: list[Callable[[App, str], None]] = []
         self.on_offline: list[Callable[[App, str], None]] = []
+        # Told of each session of an address that has others here.
+        self.on_another: list[Callable[[Session], None]] = []
         # Told of each session that was admitted and has left.
         self.on_left: list[Callable[[Session], None]] = []
         # Called at the end of a tick, after sessions were written to.
@@ -169,6 +171,9 @@ class Hub:
             if first:
                 for online in self.on_online:
                     online(app, session.address)
+            else:
+                for another in self.on_another:
+                    another(session)
         session.opened = self.recorder.came
         self.recorder.session_opened(app.name, session.address, session.id, session.edge)
 

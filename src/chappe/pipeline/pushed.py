@@ -19,7 +19,7 @@ from chappe.pipeline.trails import Trails
 LIVE: Final = "live"
 _AGAIN: Final = "again"
 # Whoever sent it wanted it so: nothing was promised to those any more.
-WITHDRAWN: Final = ("cancelled", "collapsed", "removed")
+WITHDRAWN: Final = ("cancelled", "collapsed", "removed", "withdrawn")
 
 
 class Arrivals(NamedTuple):

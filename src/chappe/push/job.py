@@ -22,8 +22,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """How a job does: clients that it was aimed at, that it was handed to, that acknowledged it,
-    that clicked it; that were offline when it was sent; that never got it (expired, cancelled,
-    crowded out)."""
+    that clicked it; that were offline when it was sent; that do not get it any more, as it was
+    taken back or crowded out, shown once elsewhere, or they were removed."""
 
     aimed: int = 0
     sent: int = 0

@@ -31,10 +31,13 @@ WINDOW_MS = 5 * 60 * 1000
 # A nonce is remembered for as long as any server, the one whose clock is slowest, would take it.
 REMEMBERED_MS = 3 * WINDOW_MS
 
-_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TIME = re.compile(r"[0-9]{1,15}")
-_NONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
-_SIGNATURE = re.compile(r"[0-9a-f]{64}")
+# What each header looks like, and that in words.
+_FORMS = {
+    APP: (re.compile(r"[A-Za-z0-9_-]{1,64}"), "1 to 64 letters, digits, - and _"),
+    TIME: (re.compile(r"[0-9]{1,15}"), "milliseconds since 1970, in digits"),
+    NONCE: (re.compile(r"[A-Za-z0-9_-]{8,64}"), "8 to 64 letters, digits, - and _"),
+    SIGNATURE: (re.compile(r"[0-9A-Fa-f]{64}"), "64 hex digits"),
+}
 
 
 class BadSignature(Unproven):
@@ -64,10 +67,8 @@ def sign(
 
 def read_signature(headers: Mapping[str, str]) -> Signature:
     """What lower-case headers say; raises BadSignature naming one that is missing or misshapen."""
-    app = _read(headers, APP, _KEY)
-    time_ms = _read(headers, TIME, _TIME)
-    nonce = _read(headers, NONCE, _NONCE)
-    return Signature(app, int(time_ms), nonce, _read(headers, SIGNATURE, _SIGNATURE))
+    app, time_ms, nonce, mac = (_read(headers, name) for name in _FORMS)
+    return Signature(app, int(time_ms), nonce, mac.lower())
 
 
 def check_time(signature: Signature, now_ms: int) -> None:
@@ -88,12 +89,13 @@ def check_mac(signature: Signature, secret: str, method: str, target: str, body:
         raise BadSignature(f"{SIGNATURE}: not made of this request with the app's secret")
 
 
-def _read(headers: Mapping[str, str], name: str, shape: re.Pattern[str]) -> str:
+def _read(headers: Mapping[str, str], name: str) -> str:
     value = headers.get(name)
+    shape, words = _FORMS[name]
     if value is None:
         raise BadSignature(f"{name}: missing; requests of app servers are signed")
     if not shape.fullmatch(value):
-        raise BadSignature(f"{name}: not of the form it has to have")
+        raise BadSignature(f"{name}: must be {words}")
     return value
 
 

@@ -115,6 +115,22 @@ def test_who_is_missing_is_told_and_if_nobody_is_there_nothing_is_made(shop, run
     run(main)
 
 
+def test_what_is_wrong_with_a_field_is_said_by_its_name(shop, run):
+    async def main():
+        async with shop() as own:
+            await own.device("phone")
+            for path, field, value, reason in (
+                ("send", "priority", "urgent", "priority: must be one of low, normal, high"),
+                ("send", "ttl_s", 0, "ttl_s: must be between 1 and 2419200"),
+                ("tokens/revoke", "token", "", "token: must not be empty"),
+            ):
+                aim = {"device": "phone", "data": 1} if path == "send" else {}
+                refused = await own.post(f"/{path}", {**aim, field: value})
+                assert (refused.status_code, refused.json()["reason"]) == (400, reason)
+
+    run(main)
+
+
 def test_a_request_that_is_not_signed_right_is_refused_and_told_why(shop, run):  # P10
     async def main():
         async with shop(dev=False) as own:
@@ -135,7 +151,8 @@ def test_a_request_that_is_not_signed_right_is_refused_and_told_why(shop, run): 
             assert "x-chappe-signature" in await refused(good, body=body + b" ")
             assert "x-chappe-signature" in await refused(good, path=path + "?x=1")
             stranger = Signer("0" * 20, "s", own.bench.clock)
-            assert "x-chappe-app" in await refused(stranger.sign("POST", path, body))
+            unknown = await refused(stranger.sign("POST", path, body))
+            assert unknown == "x-chappe-app: no app has this key"
             thief = Signer(own.app.key, "another", own.bench.clock)
             assert "x-chappe-signature" in await refused(thief.sign("POST", path, body))
             assert not own.bench.comets.delivered

@@ -66,10 +66,14 @@ def test_a_note_to_more_than_one_op_carries_is_taken_back_by_several():
 def test_a_topics_note_that_is_taken_back_is_in_the_topic_no_more():
     async def main(bench):
         app = await bench.app()
-        client = await bench.client(app, "a", on=1)
-        await bench.desk.topics.subscribe(app.key, Which(client), ["news"])
+        for device in ("a", "b", "c"):
+            client = await bench.client(app, device, on=1)
+            await bench.desk.topics.subscribe(app.key, Which(client), ["news"])
         sent = await bench.send(app, topic="news")
-        assert await bench.desk.notes.cancel(app, sent.note) == 0
+        await bench.states.meta.count({sent.job: {"arrived": 1}})
+        assert await bench.desk.notes.cancel(app, sent.note) == 2
+        tally = (await bench.states.meta.jobs([sent.job]))[sent.job][1]
+        assert (tally.aimed, tally.arrived, tally.dropped) == (3, 1, 2)
         notes = await bench.states.topic.since(app.key, {"news": 0}, bench.clock.ms, 10)
         assert notes["news"] == []
         withdrawn = bench.comets.told_of(Withdraw)

@@ -425,6 +425,21 @@ async def test_a_note_that_is_withdrawn_is_taken_back_from_who_has_it_unacknowle
 
 
 @on_loop
+async def test_ids_that_are_none_are_ignored_among_those_that_are_acknowledged() -> None:
+    rig = Rig()
+    device = await rig.live()
+    notes = [rig.note(), rig.note()]
+    for note in notes:
+        await rig.send(note, device.client)
+    device.heard()
+    device.ack(notes[0].id, "nosuch", "", "x" * 16, "p0000000ffffffff", notes[1].id)
+    await rig.rest()
+    assert device.heard() == [Ok()]
+    assert await rig.waiting(device.client) == []
+    assert [(await rig.tally(note)).arrived for note in notes] == [1, 1]
+
+
+@on_loop
 async def test_a_once_note_acknowledged_on_one_device_is_taken_back_on_the_others() -> None:
     rig = Rig(comets=2)
     clients = [await rig.client(user="ann") for _ in range(3)]
@@ -437,7 +452,10 @@ async def test_a_once_note_acknowledged_on_one_device_is_taken_back_on_the_other
     ((message, content),) = there.read()
     assert (message.type, content) == (RETRACT, note.id.encode())
     assert [await rig.waiting(client) for client, _ in clients] == [[], [], []]
-    assert (await rig.tally(note)).arrived == 1
+    tally = await rig.tally(note)
+    assert (tally.aimed, tally.arrived, tally.dropped) == (3, 1, 2)
+    dropped = {row["client"]: row["reason"] for row in rig.recorder.of("push_dropped")}
+    assert dropped == {client: "withdrawn" for client, _ in clients[1:]}
     assert (await rig.live(clients[2])).ids() == []
 
 

@@ -29,15 +29,24 @@ class Hall:
         self.full = False
         self.got: deque[tuple[str, str]] = deque()
         self.taken_back: list[tuple[str, str]] = []
+        # By sessions, and what the one of an id was not told.
+        self.sessions: dict[str, list[str]] = {}
+        self.spared: list[tuple[str, str]] = []
 
-    def hand(self, app: str, user: str, note: Note) -> bool:
+    def hand(self, app: str, user: str, note: Note, *, only: str | None = None) -> bool:
         if user not in self.here or self.full:
             return False
-        self.got.append((user, note.id))
+        if only is not None:
+            self.sessions.setdefault(only, []).append(note.id)
+        else:
+            self.got.append((user, note.id))
         return True
 
-    def retract(self, app: str, user: str, note_id: str) -> None:
-        self.taken_back.append((user, note_id))
+    def retract(self, app: str, user: str, note_id: str, *, besides: str | None = None) -> None:
+        if besides is not None:
+            self.spared.append((besides, note_id))
+        else:
+            self.taken_back.append((user, note_id))
 
     def online(self, app: str, user: str) -> bool:
         return user in self.here
@@ -89,8 +98,14 @@ class Users:
             self.desk.beat()
         await self.desk.idle()
 
-    async def show(self, user: str, *ids: str) -> None:
-        self.desk.shown(APP, user, ids)
+    async def join(self, user: str, session: str) -> list[str]:
+        """A user says hello in another session; what that one is handed by itself."""
+        self.desk.joined(APP, user, session)
+        await self.desk.idle()
+        return self.hall.sessions.pop(session, [])
+
+    async def show(self, user: str, *ids: str, session: str = "s1") -> None:
+        self.desk.shown(APP, user, ids, session)
         await self.desk.idle()
 
     async def send(self, *clients: str, content: bytes = b"hi", live: bool = False) -> str:
@@ -273,7 +288,7 @@ async def test_one_user_cannot_fill_the_room_of_others_with_what_it_says_to_have
     users.rig.away(True, "message")
     for start in range(0, 3000, 1000):
         ids = [f"p07{number:013x}" for number in range(start, start + 1000)]
-        users.desk.shown(APP, "bob", [*ids, "p-nonsense"])
+        users.desk.shown(APP, "bob", [*ids, "p-nonsense"], "s1")
     await users.show("amy", note)
     assert users.desk._receipts.holds(other, note)
     assert len(users.desk._receipts) == 1001
@@ -354,7 +369,7 @@ async def test_ending_leaves_no_route_behind_and_settles_what_was_shown():
     users = Users()
     clients = [await users.come(name) for name in ("bob", "amy")]
     note = await users.send(clients[0], live=True)
-    users.desk.shown(APP, "bob", [note])
+    users.desk.shown(APP, "bob", [note], "s1")
     assert [await users.route(client) for client in clients] == [SERVER, SERVER]
     await users.desk.drain()
     assert [await users.route(client) for client in clients] == [None, None]
@@ -395,3 +410,76 @@ async def test_what_is_taken_back_does_not_come_again():
     users.hall.handed()
     await users.pass_s(AGAIN_S + 1)
     assert users.hall.handed() == []
+
+
+@on_loop
+async def test_another_session_is_handed_what_was_not_shown_and_no_other_gets_it_twice():
+    users = Users()
+    client = await users.come("bob")
+    assert client is not None
+    live = [await users.send(client, live=True) for _ in range(3)]
+    await users.show("bob", live[0])
+    users.hall.handed()
+    assert await users.join("bob", "s2") == live[1:]
+    assert await users.join("bob", "s3") == live[1:]
+    assert users.hall.handed() == []
+    await users.show("bob", *live)
+    assert await users.join("bob", "s4") == []
+
+
+@on_loop
+async def test_another_session_that_comes_while_the_store_is_away_is_handed_it_later():
+    users = Users()
+    client = await users.come("bob")
+    assert client is not None
+    live = await users.send(client, live=True)
+    users.rig.away(True, "message")
+    assert await users.join("bob", "s2") == []
+    users.rig.away(False)
+    await users.pass_s(1)
+    assert users.hall.sessions["s2"] == [live]
+
+
+@on_loop
+async def test_what_another_session_has_no_room_for_comes_when_some_was_shown():
+    users = Users()
+    client = await users.come("bob")
+    assert client is not None
+    ids = [await users.send(client, content=bytes(40_000), live=True) for _ in range(20)]
+    users.hall.handed()
+    first = await users.join("bob", "s2")
+    assert first == ids[: len(first)]
+    assert BYTES_MAX <= len(first) * 41_000 < 2 * BYTES_MAX
+    assert users.hall.handed() == []
+    await users.show("bob", *first)
+    assert users.hall.handed() == ids[len(first) :]
+
+
+@on_loop
+async def test_a_session_of_a_user_whose_app_came_to_push_later_has_a_seat():
+    users = Users()
+    users.hall.here.add("bob")
+    users.desk.came(APP, "bob")
+    await users.desk.idle()
+    users.rig.clock.now_s += 60
+    app = PushApp(key=APP, name=APP, open=True, sealed_secret=b"", created_ms=0)
+    await users.rig.states.meta.put_app(app, new=True)
+    await users.join("bob", "s2")
+    assert users.client("bob") is not None
+
+
+@on_loop
+async def test_once_shown_in_a_session_it_is_taken_back_from_the_users_others():
+    users = Users()
+    client = await users.come("bob")
+    assert client is not None
+    notes = [users.rig.note(user="bob", once=once) for once in (True, False)]
+    for note in notes:
+        await users.rig.send(note, client, hand=False)
+        users.desk.deliver(note, [client])
+    await users.show("bob", *[note.id for note in notes], session="s2")
+    assert users.hall.spared == [("s2", notes[0].id)]
+    # The first to show it keeps it.
+    await users.show("bob", notes[0].id, session="s3")
+    assert users.hall.spared == [("s2", notes[0].id)]
+    assert users.hall.taken_back == []

@@ -199,6 +199,24 @@ async def test_shown_in_one_place_it_is_taken_back_in_the_others(tmp_path: Path)
             assert (await anext(aiter(phone))).id == last["note"]
 
 
+@on_loop
+async def test_each_session_of_a_user_gets_what_was_not_shown_and_loses_what_was_shown_once(
+    tmp_path: Path,
+):
+    async with hub(tmp_path) as node, node.user("bob") as first:
+        await node.seated("bob")
+        sent = await node.ask("send", user="bob", data=1, once=True)
+        assert (await first.note())["note"] == sent["note"]
+        async with node.user("bob") as second, node.user("bob") as third:
+            assert (await second.note())["note"] == sent["note"]
+            assert (await third.note())["note"] == sent["note"]
+            assert (await second.ask(op="shown", notes=[sent["note"]]))["ok"]
+            assert await first.note() == {"retract": sent["note"]}
+            assert await third.note() == {"retract": sent["note"]}
+            assert await first.silent()
+            assert await second.silent()
+
+
 async def taken_back(node: Hub) -> bool:
     """Whether a device was told to take a note back."""
     told = (await node.http.get("/metrics")).text

@@ -57,6 +57,12 @@ def test_an_endpoint_that_nothing_may_be_sent_to_is_refused_by_its_field(endpoin
         read(endpoint)
 
 
+def test_an_endpoint_of_another_scheme_is_told_which_is_needed():
+    for endpoint in ("ftp://x", "http://push.example.org/x"):
+        with pytest.raises(BadRequest, match="https"):
+            read(endpoint)
+
+
 def test_one_on_this_machine_is_allowed_to_tests():
     assert read("http://127.0.0.1:1234/x", allow_private=True).host == "127.0.0.1"
 

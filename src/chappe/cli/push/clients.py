@@ -106,9 +106,12 @@ def _named(answer: dict[str, Any]) -> str:
 
 def _read(file: Path) -> str:
     try:
-        return (sys.stdin.read() if str(file) == "-" else file.read_text()).strip()
+        token = (sys.stdin.read() if str(file) == "-" else file.read_text()).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--stolen: {error}") from None
+    if not token:
+        raise ConfigError("--stolen: the token must not be empty")
+    return token
 
 
 def _show(asker: AppAsker, answer: dict[str, Any], view: Any) -> None:

@@ -61,7 +61,7 @@ def devices(
 ) -> None:
     """Simulate devices: they log in, get notes, acknowledge them and come back, until Ctrl-C.
 
-    With --json: a line when all are logged in, and one at the end.
+    With --json: a line when all are logged in, and one at the end. Exit code 1 if any met an error.
     """
     _check(count=count, processes=processes, rate=rate, duration=duration, heartbeat=heartbeat)
     need_files(math.ceil(count / processes))
@@ -139,11 +139,13 @@ class _Told:
                 console.print(f"{tally.logged_in:,} devices are logged in", highlight=False)
 
     def end(self, tally: Tally) -> None:
-        """Tell all of it."""
+        """Tell all of it; raises Exit if there were errors."""
         if self._as_json:
             print_json(self._summary("end", tally))
         else:
             console.print(self._view(tally))
+        if tally.errors:
+            raise typer.Exit(1)
 
     def _view(self, tally: Tally) -> Any:
         return fleet_view(tally, time.monotonic() - self._began, self._per_s)

@@ -63,6 +63,7 @@ def send(
     """Push a note to clients, devices, users or a topic; prints the job that counts it."""
     if not (client or device or user or topic):
         raise ConfigError("say whom it is for: --client, --device, --user or --topic")
+    _check_ttl(ttl)
     answer = asker.node().post(
         "/v1/push/send",
         _said(
@@ -88,8 +89,11 @@ def cancel(asker: AppAsker, note: NoteId) -> None:
     """Take a note back from all who have not acknowledged it."""
     kind = "jobs" if note.startswith("j") else "notes"
     answer = asker.node().post(f"/v1/push/{kind}/{quote(note, safe='')}/cancel", None)
-    told = f"{note} is taken back; it waited for {answer['withdrawn']:,}"
-    asker.tell(answer, f"[green]ok[/] {told}")
+    count = answer["withdrawn"]
+    told = (
+        f"is taken back; it waited for {count:,}" if count else "has arrived: nobody waited for it"
+    )
+    asker.tell(answer, f"[green]ok[/] {unmarked(note)} {told}")
 
 
 @asking
@@ -102,9 +106,15 @@ def replace(
     ttl: Ttl = None,
 ) -> None:
     """Send another in a note's place, to those who have not acknowledged it."""
+    _check_ttl(ttl)
     body = _said(data64=_content(data, file), type=type_, ttl_s=ttl)
     answer = asker.node().post(f"/v1/push/notes/{quote(note, safe='')}/replace", body)
     asker.tell(answer, _told(answer))
+
+
+def _check_ttl(ttl: int | None) -> None:
+    if ttl is not None and ttl < 1:
+        raise ConfigError("--ttl: must be at least 1")
 
 
 def _content(data: str | None, file: Path | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from chappe.errors import ConfigError
 from chappe.push.state.sqlite.records import in_use
-from chappe.push.state.url import NAMES
+from chappe.push.state.url import FILE, NAMES
 from chappe.store.redis_url import parse_redis_url
 
 _SQLITE = "sqlite:"
@@ -20,7 +20,8 @@ _READERS = {".toml": tomllib.loads, ".json": json.loads}
 def read_urls(text: str, option: str) -> dict[str, str]:
     """The address of each state: one for all, or each from a file; raises ConfigError.
 
-    A file has them by name, at its top or, as that of a node, under `push.states`.
+    A file has them by name, at its top or, as that of a node, under `push.states`: one that is not
+    named there is in the node's `store`.
     """
     path = Path(text)
     if path.suffix not in _READERS:
@@ -41,10 +42,23 @@ def read_urls(text: str, option: str) -> dict[str, str]:
 
 
 def _named(told: Any) -> Any:
-    try:
-        return told["push"]["states"]
-    except (KeyError, TypeError):
+    if not isinstance(told, dict) or not told.keys() & {"push", "store"}:
         return told
+    push = told.get("push", {})
+    states = push.get("states", {}) if isinstance(push, dict) else None
+    if not isinstance(states, dict):
+        return None
+    return {**_elsewhere(told), **states}
+
+
+def _elsewhere(told: dict[str, Any]) -> dict[str, Any]:
+    """Where a node keeps states that are not named, as far as its file says so."""
+    store = told.get("store", _SQLITE)
+    # A file that `store` names is the store's own.
+    if not isinstance(store, str) or not store.startswith(_SQLITE):
+        return dict.fromkeys(NAMES, store)
+    data = told.get("data")
+    return dict.fromkeys(NAMES, f"{_SQLITE}{Path(data) / FILE}") if isinstance(data, str) else {}
 
 
 def _checked(url: str, option: str) -> str:

@@ -122,7 +122,9 @@ def job_view(found: dict[str, Any]) -> RenderableType:
 
 def plain(value: object) -> str:
     """Text without anything that a terminal would take for a command."""
-    return ascii(str(value))[1:-1]
+    return "".join(
+        each if each.isprintable() and each != "\\" else ascii(each)[1:-1] for each in str(value)
+    )
 
 
 def unmarked(value: object) -> str:

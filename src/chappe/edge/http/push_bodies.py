@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -22,7 +22,9 @@ Device = Annotated[str, Meta(extra_json_schema={"pattern": f"^[!-~]{{1,{DEVICE_C
 _NAMED = rf"^[^\s*>#+]{{1,{NAME_BYTES_MAX}}}$"
 Name = Annotated[str, Meta(extra_json_schema={"pattern": _NAMED})]
 Type = Annotated[int, Meta(ge=0, lt=SYSTEM_TYPES)]
-TtlS = Annotated[int, Meta(ge=1, le=28 * 24 * 3600)]
+TtlS = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": 28 * 24 * 3600})]
+PRIORITIES = {"low": 0, "normal": 1, "high": 2}
+Priority = Annotated[str, Meta(extra_json_schema={"enum": list(PRIORITIES)})]
 Limit = Annotated[int, Meta(ge=0, le=2**31)]
 Rate = Annotated[float, Meta(ge=0, le=1e9)]
 CLICKS_MAX = 100
@@ -154,7 +156,7 @@ class WhichBody(Strict, kw_only=True):
 class RevokeTokenBody(WhichBody, kw_only=True):
     """A token that is good no more, or all of a client's."""
 
-    token: Word | None = None
+    token: Annotated[str, Meta(max_length=64, extra_json_schema={"minLength": 1})] | None = None
 
 
 class TokensRevoked(msgspec.Struct, kw_only=True):
@@ -266,7 +268,7 @@ class PushBody(ContentBody, kw_only=True):
     topic: Name | None = None
     type: Type = 0
     ttl_s: TtlS | None = None
-    priority: Literal["low", "normal", "high"] = "normal"
+    priority: Priority = "normal"
     # Of notes with one of these that a device has not got yet, the last one counts.
     collapse: Word | None = None
     # To a user: seen on one device, it is taken back on the others.
@@ -299,7 +301,7 @@ class Pushed(msgspec.Struct, kw_only=True):
 
 
 class Cancelled(msgspec.Struct, kw_only=True):
-    """Taken back, from so many that it waited for; of a topic that is not known, and 0."""
+    """Taken back, from so many that it waited for; 0: nobody waited for it any more."""
 
     ok: bool
     withdrawn: int

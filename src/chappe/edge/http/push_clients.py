@@ -79,6 +79,8 @@ class PushClientRoutes:
         body: RevokeTokenBody = read_body(_revoke_decoder, said)
         if body.token is None:
             client, count = await desk.tokens.revoke_all(app, _which(body))
+        elif not body.token:
+            raise BadRequest("token: must not be empty")
         elif body.client is None and body.device is None:
             client, count = await desk.tokens.revoke(app, body.token), 1
         else:

@@ -12,6 +12,7 @@ from chappe.edge.http.description import operation
 from chappe.edge.http.exchange import done
 from chappe.edge.http.push_access import PushAccess
 from chappe.edge.http.push_bodies import (
+    PRIORITIES,
     Cancelled,
     JobShown,
     JobsPage,
@@ -22,6 +23,7 @@ from chappe.edge.http.push_bodies import (
     ReplaceBody,
 )
 from chappe.edge.http.query import Limit
+from chappe.errors import BadRequest
 from chappe.push.admin.jobs import ratios
 from chappe.push.admin.notes import Change
 from chappe.push.admin.order import Aim, Order
@@ -32,7 +34,6 @@ _FAILS = (400, 401, 403, 404, 503)
 _SEND_FAILS = (*_FAILS, 429)
 # 10,000 ids or names of a hundred bytes, or the largest content in base64 and half as many.
 _SEND_BYTES_MAX = 1024 * 1024
-_PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 Before = Annotated[str | None, Query(max_length=64)]
 _push_decoder = msgspec.json.Decoder(PushBody)
 _replace_decoder = msgspec.json.Decoder(ReplaceBody)
@@ -111,12 +112,18 @@ def _order(body: PushBody) -> Order:
         content=body.content(),
         type=body.type,
         ttl_s=body.ttl_s,
-        priority=_PRIORITIES[body.priority],
+        priority=_priority(body.priority),
         collapse=body.collapse,
         once=body.once,
         name=body.name,
         repeat=body.idempotency_key,
     )
+
+
+def _priority(word: str) -> int:
+    if word not in PRIORITIES:
+        raise BadRequest(f"priority: must be one of {', '.join(PRIORITIES)}")
+    return PRIORITIES[word]
 
 
 def _listed(named: str | list[str] | None) -> tuple[str, ...]:

@@ -31,6 +31,16 @@ class Counting:
         except StorageError as error:
             log.warning("push tallies were not counted", jobs=len(counts), error=str(error))
 
+    async def left(self, job: str) -> int:
+        """Whom a job was for and who has not acknowledged it, by what is counted until now; 0 where
+        a store cannot tell."""
+        try:
+            told = (await self._states.meta.jobs([job])).get(job)
+        except StorageError as error:
+            log.warning("push tallies were not read", job=job, error=str(error))
+            return 0
+        return 0 if told is None else max(0, told[1].aimed - told[1].arrived - told[1].dropped)
+
     async def crowded_out(self, by: Note, displaced: Mapping[str, str]) -> None:
         """A note took the places of others, by client."""
         try:

@@ -37,8 +37,8 @@ class SignedGate:
         check_time(signature, self._clock.wall_ms())
         try:
             return signature, await self._apps.find(signature.app)
-        except Unreachable as error:
-            raise BadSignature(f"{APP}: {error.reason}") from None
+        except Unreachable:
+            raise BadSignature(f"{APP}: no app has this key") from None
 
     async def admit(
         self, signature: Signature, app: PushApp, method: str, target: str, body: bytes

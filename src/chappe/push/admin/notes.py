@@ -60,8 +60,8 @@ class Notes:
         self._clock = clock
 
     async def cancel(self, app: PushApp, id: str) -> int:
-        """Take a note back; from how many that waited (of a topic that is not known: 0). Raises
-        Unreachable if the app has no such note, or it expired."""
+        """Take a note back; from how many that waited: of a topic, who has not acknowledged it as
+        far as is counted by now. Raises Unreachable if the app has no such note, or it expired."""
         return await self._cancel(await self._find(app, id))
 
     async def replace(self, app: PushApp, id: str, change: Change) -> Sent:
@@ -103,10 +103,14 @@ class Notes:
             dropped = [client for client, ids in settled.items() if ids]
         self._handing.withdraw(note, found.clients)
         self._provider.withdrawn(note, dropped)
+        count = len(dropped)
         if await self._states.meta.cancel_job(found.job.id, self._clock.wall_ms()):
             self._tell(note, dropped)
-        await self._counting.count({found.job.id: {"dropped": len(dropped)}})
-        return len(dropped)
+            if note.topic is not None:
+                # Nobody is named: it is all who are left.
+                count = await self._counting.left(found.job.id)
+        await self._counting.count({found.job.id: {"dropped": count}})
+        return count
 
     def _tell(self, note: Note, dropped: list[str]) -> None:
         if note.topic is not None:

@@ -92,7 +92,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if len(self.content) > options.content_bytes_max:
             raise BadRequest(f"data: more than {options.content_bytes_max} bytes")
         if self.ttl_s is not None and not 0 < self.ttl_s <= options.ttl_s_max:
-            raise BadRequest(f"ttl_s: 1 to {options.ttl_s_max}")
+            raise BadRequest(f"ttl_s: must be between 1 and {options.ttl_s_max}")
         if not 0 <= self.priority <= PRIORITY_MAX:
             raise BadRequest(f"priority: 0 to {PRIORITY_MAX}")
         if self.once and self.aim.kind != "user":

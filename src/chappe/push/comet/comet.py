@@ -121,7 +121,7 @@ class Comet:
         )
         tallies = Tallies(states.meta)
         marking = Marking(states.topic, audience, told, clock)
-        onces = Onces(states, comets)
+        onces = Onces(states, comets, tallies, told)
         self.ledger = ledger = Ledger(
             options, states.message, bodies, marking, onces, tallies, told, counters, clock
         )

@@ -169,14 +169,9 @@ class Conversation:
                 self._sessions.end(session, MALFORMED, reason=_why_not(session, command))
 
     def _acknowledge(self, session: DeviceSession, ids: tuple[str, ...]) -> None:
-        for at, note_id in enumerate(ids):
-            # Nothing else is remembered of what a device says, nor asked of the store.
-            if len(note_id) != _ID_CHARS or note_id[0] not in "pm" or not note_id.isalnum():
-                reason = f"ids: the one at {at} is not a message's"
-                self._sessions.error(session, PushError.BAD_ARGUMENTS, reason)
-                return
         self._sessions.outboxes.put(session, _OK)
-        self._ledger.acknowledge(session, ids)
+        # Nothing else is remembered of what a device says, nor asked of the store.
+        self._ledger.acknowledge(session, filter(_is_note, ids))
         self.maybe_more(session)
 
     def _next(self, session: DeviceSession) -> None:
@@ -210,6 +205,10 @@ class Conversation:
 
 # Many say the same, and soon after each other: that a note has arrived which went to a topic.
 _decode = lru_cache(_ALIKE_MAX)(decode_command)
+
+
+def _is_note(id: str) -> bool:
+    return len(id) == _ID_CHARS and id[0] in "pm" and id.isalnum()
 
 
 def _why_not(session: DeviceSession, command: Command | Malformed) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from chappe.events.pushrecorder import PushRecorder
 from chappe.push.comet.parcel import Brief
+from chappe.push.comet.tallies import Tallies
 from chappe.push.comets import Comets
 from chappe.push.state.states import States
 from chappe.wire.pushlink import Withdraw
@@ -28,11 +30,15 @@ class _Once(NamedTuple):
 class Onces:
     """Takes notes back from a user's other clients."""
 
-    __slots__ = ("_comets", "_states", "_tried", "_waiting")
+    __slots__ = ("_comets", "_recorder", "_states", "_tallies", "_tried", "_waiting")
 
-    def __init__(self, states: States, comets: Comets) -> None:
+    def __init__(
+        self, states: States, comets: Comets, tallies: Tallies, recorder: PushRecorder
+    ) -> None:
         self._states = states
         self._comets = comets
+        self._tallies = tallies
+        self._recorder = recorder
         self._waiting: deque[_Once] = deque(maxlen=WAITING_MAX)
         # Who had notes when the store was asked to settle them and did not answer: it may have
         # settled them, and then does not say again who had them.
@@ -56,7 +62,7 @@ class Onces:
 
     async def _take_back(self, some: list[_Once]) -> None:
         held = await asyncio.gather(*[self._held(once) for once in await self._others(some)])
-        self._tried = dict(held)
+        before, self._tried = self._tried, dict(held)
         clients = list(dict.fromkeys(client for _, holders in held for client in holders))
         if not clients:
             return
@@ -65,10 +71,26 @@ class Onces:
         for once, holders in held:
             for client in holders:
                 settled.setdefault(client, []).append(once.brief.told.id)
-        await self._states.message.settle(settled)
+        waited = await self._states.message.settle(settled)
         self._tried = {}
         for once, holders in held:
+            tried = before.get(once, ())
+            self._count(
+                once,
+                [
+                    client
+                    for client in holders
+                    if once.brief.told.id in waited.get(client, ()) or client in tried
+                ],
+            )
             self._tell(once, holders, routes)
+
+    def _count(self, once: _Once, lost: list[str]) -> None:
+        """These do not get it any more; who acknowledged it meanwhile is none of them."""
+        if lost:
+            told = once.brief.told
+            self._recorder.dropped(told, "withdrawn", lost)
+            self._tallies.add(told.job, "dropped", len(lost))
 
     async def _others(self, some: list[_Once]) -> list[tuple[_Once, list[str]]]:
         """The other clients of each user that has any."""

@@ -6,7 +6,8 @@ it is acknowledged, comes at the next login, is taken back when it was shown els
 
     hello   -> came  -> client claimed, route moved, what waits is handed over
     deliver -> hand  -> a message to all sessions of the user, wherever they are
-    shown   -> settled, counted, taken back from the user's devices
+    shown   -> settled, counted; `once`, taken back from the user's devices and other sessions
+    another hello -> joined -> that session is handed what the others have and did not show
     the last session ends -> left -> route left
 
 What the store could not be asked, or told, is kept and tried again at the next beat.
@@ -33,6 +34,7 @@ from chappe.push.state.states import States
 from chappe.push.users.arrivals import Arrivals
 from chappe.push.users.backlog import Backlog
 from chappe.push.users.hands import Hands
+from chappe.push.users.joining import Joining
 from chappe.push.users.receipts import Receipts
 from chappe.push.users.seats import Seat, Seats
 from chappe.wire.pushlink import Close, Subscribed, Withdraw
@@ -47,12 +49,13 @@ LEFT_MAX = 100_000
 class Hall(Protocol):
     """The hub's users, as whoever hands them notes sees them."""
 
-    def hand(self, app: str, user: str, note: Note) -> bool:
-        """Give a note to a user's sessions, here and elsewhere; False if none takes it."""
+    def hand(self, app: str, user: str, note: Note, *, only: str | None = None) -> bool:
+        """Give a note to a user's sessions, here and elsewhere, or only to the one of an id, which
+        is here; False if none takes it."""
         ...
 
-    def retract(self, app: str, user: str, note_id: str) -> None:
-        """Tell a user's sessions to take a note back."""
+    def retract(self, app: str, user: str, note_id: str, *, besides: str | None = None) -> None:
+        """Tell a user's sessions, besides the one of an id, to take a note back."""
         ...
 
     def online(self, app: str, user: str) -> bool:
@@ -83,9 +86,19 @@ class UserDesk:
         tallies = Tallies(states.meta)
         self.seats = Seats()
         self._hands = Hands(redelivery_s, clock.monotonic())
-        self._receipts = Receipts(states.message, Onces(states, comets), tallies, recorder)
+        onces = Onces(states, comets, tallies, recorder)
+        self._receipts = Receipts(states.message, onces, tallies, recorder, hall.retract)
         self._backlog = Backlog(
             states.message, self.seats, self._hands, self._receipts, tallies, recorder, self._hand
+        )
+        self._joining = Joining(
+            states.message,
+            self.seats,
+            self._hands,
+            self._receipts,
+            recorder,
+            lambda seat, note, session: hall.hand(seat.app, seat.user, note, only=session),
+            self._backlog.look,
         )
         self._arrivals = Arrivals(
             server, states, ids, clock, online=hall.online, sit=self._sit, seated=self._seated
@@ -96,6 +109,14 @@ class UserDesk:
         """A user has its first session here."""
         self._arrivals.add(app, user)
 
+    def joined(self, app: str, user: str, session: str) -> None:
+        """A user has another session here, of that id."""
+        seat = self.seats.of_user(app, user)
+        if seat is None:
+            self._arrivals.add(app, user)
+        else:
+            self._joining.add(seat.client, session)
+
     def left(self, app: str, user: str) -> None:
         """A user has no session here any more; elsewhere it may have one, and be handed notes from
         here."""
@@ -104,11 +125,11 @@ class UserDesk:
         if seat is not None and not self._hall.online(app, user):
             self._rise(seat)
 
-    def shown(self, app: str, user: str, ids: Sequence[str]) -> None:
-        """A user has seen these notes."""
+    def shown(self, app: str, user: str, ids: Sequence[str], session: str) -> None:
+        """A user has seen these notes, in a session of that id."""
         seat = self.seats.of_user(app, user)
         if seat is not None:
-            self._receipts.add(seat, ids, self._clock.wall_us())
+            self._receipts.add(seat, ids, self._clock.wall_us(), session)
             if self._hands.drop(seat.client, ids):
                 self._backlog.look(seat.client)
 
@@ -118,6 +139,7 @@ class UserDesk:
         for client in self._hands.advance(self._clock.monotonic()):
             self._backlog.look(client)
         self._arrivals.kick()
+        self._joining.kick()
         self._backlog.kick()
         self._receipts.kick()
 
@@ -168,6 +190,7 @@ class UserDesk:
     async def idle(self) -> None:
         """Wait until all is done that can be, or the store has failed."""
         await self._arrivals.idle()
+        await self._joining.idle()
         await self._backlog.idle()
         await self._receipts.idle()
         await self._leaving.idle()

@@ -90,6 +90,16 @@ class Hands:
         if not hand.due:
             self._look_at(client, hand, self._now + self._redelivery_s)
 
+    def put_off(self, client: str, ids: Sequence[str]) -> None:
+        """Not all of a user's sessions have these: they come again as soon as there is room."""
+        hand = self._hands.get(client)
+        if hand is None:
+            return
+        for note_id in ids:
+            if note_id in hand.notes:
+                hand.size -= hand.notes[note_id][1]
+                hand.notes[note_id] = (self._now - self._redelivery_s, 0)
+
     def refuse(self, client: str) -> None:
         """A user that is here did not take a note."""
         hand = self._hands.get(client)

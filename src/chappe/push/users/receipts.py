@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -37,18 +37,32 @@ USER_SHOWN_MAX = 1000
 class _Receipt(NamedTuple):
     seat: Seat
     came_us: int
+    # Where it was shown.
+    session: str
+
+
+class Retract(Protocol):
+    """Tell a user's sessions, besides the one of an id, to take a note back."""
+
+    def __call__(self, app: str, user: str, note_id: str, *, besides: str | None) -> None: ...
 
 
 class Receipts:
     """What users have shown, and the store has not heard of."""
 
     def __init__(
-        self, messages: MessageState, onces: Onces, tallies: Tallies, recorder: PushRecorder
+        self,
+        messages: MessageState,
+        onces: Onces,
+        tallies: Tallies,
+        recorder: PushRecorder,
+        retract: Retract,
     ) -> None:
         self._messages = messages
         self._onces = onces
         self._tallies = tallies
         self._recorder = recorder
+        self._retract = retract
         # By client and note.
         self._shown: dict[tuple[str, str], _Receipt] = {}
         self._counts: Counter[str] = Counter()
@@ -63,14 +77,14 @@ class Receipts:
         """Whether a user has shown a note that the store still lets wait for it."""
         return (client, note_id) in self._shown
 
-    def add(self, seat: Seat, ids: Iterable[str], came_us: int) -> None:
-        """A user has shown these."""
+    def add(self, seat: Seat, ids: Iterable[str], came_us: int, session: str) -> None:
+        """A user has shown these, in a session of that id."""
         for note_id in ids:
             key = seat.client, note_id
             if key in self._shown or not is_id(note_id, "p"):
                 continue
             if len(self) < SHOWN_MAX and self._counts[seat.client] < USER_SHOWN_MAX:
-                self._shown[key] = _Receipt(seat, came_us)
+                self._shown[key] = _Receipt(seat, came_us, session)
                 self._counts[seat.client] += 1
         self.kick()
 
@@ -106,7 +120,7 @@ class Receipts:
         waited = await self._messages.settle(settled)
         self._tried -= some.keys()
         acks = []
-        for (client, note_id), (seat, came_us) in some.items():
+        for (client, note_id), (seat, came_us, session) in some.items():
             self._forget(client, note_id)
             if note_id not in waited.get(client, ()) and (client, note_id) not in before:
                 continue
@@ -115,6 +129,7 @@ class Receipts:
             self._tallies.add(brief.told.job, "arrived")
             if brief.once_of is not None:
                 self._onces.add(brief, client)
+                self._retract(seat.app, seat.user, note_id, besides=session)
         self._recorder.acked(acks)
 
     def _forget(self, client: str, note_id: str) -> None:

@@ -63,7 +63,7 @@ def check_endpoint(endpoint: str, options: WebPushOptions) -> None:
     """Raise BadRequest for a URL that notes may not be sent to. What its name leads to is looked at
     when something is: it may lead elsewhere by then."""
     if len(endpoint) > ENDPOINT_CHARS_MAX or not _ENDPOINT.fullmatch(endpoint):
-        raise BadRequest(f"endpoint: a URL of at most {ENDPOINT_CHARS_MAX} characters")
+        raise BadRequest(f"endpoint: an https URL of at most {ENDPOINT_CHARS_MAX} characters")
     try:
         split = urlsplit(endpoint)
         host, _ = (split.hostname or "").rstrip("."), split.port
