@@ -181,7 +181,7 @@ async def test_send_is_answered_ok_with_the_id_of_what_arrives() -> None:  # H5
         (Publish(to="topic:news"), "protocol"),
         (Subscribe(to="user:bob"), "protocol"),
         (Subscribe(to="topic:*"), "protocol"),
-        (Subscribe(to="key:k"), "protocol"),
+        (Subscribe(to="key:*"), "protocol"),
         (Unsubscribe(to="user:bob"), "protocol"),
         (Presence(to="room:1"), "unreachable"),
         (Presence(to=""), "protocol"),
