@@ -58,7 +58,7 @@ def test_a_path_is_there_when_somebody_takes_something_on_it():
     assert routes.has("/")
 
 
-@pytest.mark.parametrize("path", ["orders", "", "/a*"])
+@pytest.mark.parametrize("path", ["orders", "", "/a*", "/a/{id}", handler])
 def test_what_is_no_path_is_refused(path: str):
     with pytest.raises(ConfigError, match="path: "):
         Routes().add_text(path, "*", handler(""))

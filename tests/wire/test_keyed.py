@@ -71,9 +71,13 @@ def test_a_field_that_is_wrong_is_named(wrong: str, named: str):
 
 def test_a_key_is_written_with_and_without_its_kind():
     assert key_name("key:order-7") == key_name("order-7") == "order-7"
+    assert key_name(7) == "7"
     for wrong in ("", "key:", "a b", "a*", "x" * 256, "\n"):
         with pytest.raises(BadRequest, match="key: it "):
             key_name(wrong)
+    for other in (None, b"7", True, 7.0):
+        with pytest.raises(BadRequest, match="key: must be text or a whole number"):
+            key_name(other)  # type: ignore[arg-type]
 
 
 @given(st.text(), st.lists(OPS))

@@ -39,6 +39,8 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HIGH_BYTES, _LOW_BYTES = 64 * 1024, 16 * 1024
 # Only chunks up to this size are remembered in parts.
 _PARTS_BYTES_MAX = 64 * 1024
+# How long handlers may take to come to anything of a session that has said more than may wait.
+_STUCK_S = 15.0
 # How long somebody may take to read what was sent before a goodbye.
 _GOODBYE_S = 10.0
 
@@ -186,7 +188,9 @@ class AsgiApp:
                 serving.broker.end(session, CloseCode.MESSAGE_TOO_BIG, reason)
             elif not inbox.put(bytes(data or b"") if text is None else text):
                 room.clear()
-                await room.wait()
+                if not await sink.wait(room):
+                    reason = "what it says is not come to"
+                    serving.broker.end(session, CloseCode.TRY_AGAIN_LATER, reason)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Let handlers go on, though their session may go."""
@@ -325,6 +329,24 @@ class AsgiSink:
             return None
         finally:
             self._heard.set()
+
+    async def wait(self, room: asyncio.Event) -> bool:
+        """Wait for room for what it said; False when there is none for long.
+
+        Until then nobody hears whether it has gone: a server tells that behind all it said.
+        """
+        self._heard.clear()
+        try:
+            async with asyncio.timeout(_STUCK_S):
+                await room.wait()
+        except TimeoutError:
+            return False
+        except asyncio.CancelledError:
+            if not self._is_over():
+                raise
+        finally:
+            self._heard.set()
+        return True
 
     def _is_over(self) -> bool:
         return self._over

@@ -20,6 +20,8 @@ class Origins:
     __slots__ = ("_allowed", "_loopback")
 
     def __init__(self, allowed: Iterable[str], *, loopback: bool = False) -> None:
+        if isinstance(allowed, str):
+            raise ConfigError("origins: must be a list of origins, not one text")
         self._allowed = frozenset(allowed)
         self._loopback = loopback
         for origin in self._allowed:

@@ -50,7 +50,9 @@ def _plain(value: Any) -> Any:
 
 
 def _check_text(field: str, text: str) -> None:
-    """Refuse half of a character, which no text on the wire may have."""
+    """Refuse what is no text, and half of a character, which no text on the wire may have."""
+    if not isinstance(text, str):
+        raise BadRequest(f"{field}: must be text, not {type(text).__name__}")
     if not text.isascii():
         try:
             text.encode()
@@ -125,7 +127,7 @@ class Broker:
         if self.on_left is not None:
             self.on_left(session)
 
-    async def subscribe(self, session: KeySession, key: str) -> bool:
+    async def subscribe(self, session: KeySession, key: str | int) -> bool:
         """Give a session a key; returns when every broker that sends by it knows.
 
         False while the bus is away: then it gets what is sent here, and the rest when the bus is
@@ -144,7 +146,7 @@ class Broker:
             self._table.bind(name, session.core)
         return await self._bus.added(name, first=first)
 
-    async def unsubscribe(self, session: KeySession, key: str) -> bool:
+    async def unsubscribe(self, session: KeySession, key: str | int) -> bool:
         """Take a key from a session; whether it had it."""
         name = key_name(key)
         if name not in session.keys:
@@ -155,7 +157,7 @@ class Broker:
             self._bus.removed((name,))
         return True
 
-    async def send(self, key: str, data: Any, *, type: str = MESSAGE) -> int:
+    async def send(self, key: str | int, data: Any, *, type: str = MESSAGE) -> int:
         """Send by key to all sessions that have it, wherever they are; how many took it.
 
         Bytes are a binary message, anything else is text. Raises BadRequest for what cannot be
@@ -180,7 +182,7 @@ class Broker:
         return reached + beyond
 
     async def close(
-        self, key: str, code: int = CloseCode.NORMAL, reason: str = "closed by key"
+        self, key: str | int, code: int = CloseCode.NORMAL, reason: str = "closed by key"
     ) -> int:
         """K9: close all sessions that have a key, wherever they are; how many there were."""
         name = key_name(key)

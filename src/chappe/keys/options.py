@@ -37,9 +37,11 @@ class KeysOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
+            if name == "away":
+                continue
             # So written, it refuses NaN as well.
-            if name != "away" and not 0 < value < math.inf:
-                raise ConfigError(f"keys.{name}: must be above 0, and finite")
+            if not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ConfigError(f"keys.{name}: must be a number above 0, and finite")
         if self.away not in ("refuse", "keep"):
             raise ConfigError("keys.away: must be refuse or keep")
         if self.cache_s >= self.interval_s:

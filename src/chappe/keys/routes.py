@@ -54,13 +54,24 @@ class Routes:
         return path in self._paths or ANY in self._paths
 
     def _checked(self, path: str) -> str:
-        if path != ANY:
-            if not path.startswith("/") or ANY in path:
-                raise ConfigError(f"path: {path!r} must begin with /, or be * for any")
-            path = path.rstrip("/") or "/"
+        path = check_path(path)
         self._given += 1
         self._paths.add(path)
         return path
+
+
+def check_path(path: str) -> str:
+    """A path as it is compared; raises ConfigError."""
+    if not isinstance(path, str):
+        raise ConfigError(f"path: {path!r} is none; write it in brackets: ('/orders')")
+    if path == ANY:
+        return path
+    if not path.startswith("/") or not {ANY, "{", "}"}.isdisjoint(path):
+        raise ConfigError(
+            f"path: {path!r} must begin with /, without * and {{}}, or be * for any: what differs "
+            "between sessions of one path is in the query, or in what they say"
+        )
+    return path.rstrip("/") or "/"
 
 
 def _in_order(found: list[tuple[int, Handler]]) -> list[Handler]:

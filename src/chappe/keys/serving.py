@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -28,6 +29,8 @@ from chappe.keys.session import Handshake, KeySession
 from chappe.wire.keyed import ERROR, decode_keyed
 
 log = structlog.get_logger()
+# What somebody else's program raised goes where its other errors go, as it is usual there.
+_errors = logging.getLogger("chappe.keys")
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -97,7 +100,7 @@ class Serving:
             except RequestError as error:
                 return self._refused(error.reason)
             except Exception:  # somebody else's program: whatever it raises, nobody comes in
-                log.exception("keys.handshake.failed", path=handshake.path)
+                _errors.exception("a handshake hook failed: %s", handshake.path)
                 return self._refused("not possible now")
             if allowed is False:
                 return self._refused("not allowed")
@@ -123,7 +126,7 @@ class Serving:
                 self.broker.end(session, code, error.reason)
                 return
             except Exception:  # somebody else's program
-                log.exception("keys.connect.failed", path=session.path)
+                _errors.exception("a connect hook failed: %s", session.path)
                 self.broker.end(session, CloseCode.INTERNAL_ERROR, "not possible now")
                 return
 
@@ -138,7 +141,7 @@ class Serving:
             try:
                 await self._call(hook, session)
             except Exception:  # somebody else's program
-                log.exception("keys.disconnect.failed", path=session.path)
+                _errors.exception("a disconnect hook failed: %s", session.path)
 
     async def take(self, session: KeySession, message: str | bytes) -> None:
         """Hand what a session said to the handlers of it."""
@@ -187,7 +190,7 @@ class Serving:
 
     def _failed(self, session: KeySession, kind: str, key: str) -> None:
         self._counts["handlers_failed"] += 1
-        log.exception("keys.handler.failed", path=session.path, type=kind[:64])
+        _errors.exception("a handler failed: %s %s", session.path, ascii(kind[:64]))
         self._tell_error(session, key, "internal", "something went wrong here")
 
     async def _call(self, handler: Handler, *arguments: Any) -> Any:

@@ -246,7 +246,7 @@ class Hub(Handlers):
         self._listeners.append((acceptor, edge))
         return acceptor.port
 
-    async def send(self, key: str, data: Any, *, type: str = MESSAGE) -> int:
+    async def send(self, key: str | int, data: Any, *, type: str = MESSAGE) -> int:
         """Send by key to all sessions that have it, in any process; how many took it.
 
         Bytes are a binary message, anything else is text: `{"type", "key", "data"}`. Raises
@@ -255,19 +255,19 @@ class Hub(Handlers):
         """
         return await (await self.serving()).broker.send(key, data, type=type)
 
-    async def subscribe(self, session: KeySession, key: str) -> bool:
+    async def subscribe(self, session: KeySession, key: str | int) -> bool:
         """Give a session a key: all that is sent by it from then on, it gets.
 
         False while the bus is away: until it is back, it gets what is sent in this process.
         """
         return await (await self.serving()).broker.subscribe(session, key)
 
-    async def unsubscribe(self, session: KeySession, key: str) -> bool:
+    async def unsubscribe(self, session: KeySession, key: str | int) -> bool:
         """Take a key from a session; whether it had it."""
         return await (await self.serving()).broker.unsubscribe(session, key)
 
     async def close(
-        self, key: str, *, code: int = CloseCode.NORMAL, reason: str = "closed by key"
+        self, key: str | int, *, code: int = CloseCode.NORMAL, reason: str = "closed by key"
     ) -> int:
         """Close all sessions that have a key, in any process; how many there were."""
         return await (await self.serving()).broker.close(key, code, reason)

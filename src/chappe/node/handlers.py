@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from chappe.errors import CloseCode
-from chappe.keys.routes import ANY, Handler
+from chappe.keys.routes import ANY, Handler, check_path
 from chappe.keys.serving import Hooks
 from chappe.keys.session import KeySession
 from chappe.wire.keyed import MESSAGE
@@ -23,7 +23,9 @@ class Handlers:
         self.hooks = Hooks()
 
     def text(self, path: str, *, type: str = ANY) -> Callable[[H], H]:
-        """Call `handler(session, message)` for texts `{"type", "key", "data"}` on a path."""
+        """Call `handler(session, message)` for texts `{"type", "key", "data"}` on a path; raises
+        ConfigError for what is none."""
+        check_path(path)
 
         def add(handler: H) -> H:
             self.hooks.routes.add_text(path, type, handler)
@@ -33,6 +35,7 @@ class Handlers:
 
     def binary(self, path: str) -> Callable[[H], H]:
         """Call `handler(session, data)` for binary messages on a path."""
+        check_path(path)
 
         def add(handler: H) -> H:
             self.hooks.routes.add_binary(path, handler)
@@ -42,6 +45,7 @@ class Handlers:
 
     def plaintext(self, path: str) -> Callable[[H], H]:
         """Call `handler(session, text)` for other texts on a path."""
+        check_path(path)
 
         def add(handler: H) -> H:
             self.hooks.routes.add_plain(path, handler)
@@ -68,14 +72,16 @@ class Handlers:
 class Keys(Protocol):
     """What can be done by key, on the loop of a hub."""
 
-    def send(self, key: str, data: Any, *, type: str = MESSAGE) -> Coroutine[Any, Any, int]: ...
+    def send(
+        self, key: str | int, data: Any, *, type: str = MESSAGE
+    ) -> Coroutine[Any, Any, int]: ...
 
-    def subscribe(self, session: KeySession, key: str) -> Coroutine[Any, Any, bool]: ...
+    def subscribe(self, session: KeySession, key: str | int) -> Coroutine[Any, Any, bool]: ...
 
-    def unsubscribe(self, session: KeySession, key: str) -> Coroutine[Any, Any, bool]: ...
+    def unsubscribe(self, session: KeySession, key: str | int) -> Coroutine[Any, Any, bool]: ...
 
     def close(
-        self, key: str, *, code: int = CloseCode.NORMAL, reason: str = "closed by key"
+        self, key: str | int, *, code: int = CloseCode.NORMAL, reason: str = "closed by key"
     ) -> Coroutine[Any, Any, int]: ...
 
 
@@ -87,20 +93,20 @@ class BlockingKeys:
         self._keys = keys
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def send(self, key: str, data: Any, *, type: str = MESSAGE) -> int:
+    def send(self, key: str | int, data: Any, *, type: str = MESSAGE) -> int:
         """Send by key; how many sessions took it."""
         return self._wait(self._keys.send(key, data, type=type))
 
-    def subscribe(self, session: KeySession, key: str) -> bool:
+    def subscribe(self, session: KeySession, key: str | int) -> bool:
         """Give a session a key."""
         return self._wait(self._keys.subscribe(session, key))
 
-    def unsubscribe(self, session: KeySession, key: str) -> bool:
+    def unsubscribe(self, session: KeySession, key: str | int) -> bool:
         """Take a key from a session."""
         return self._wait(self._keys.unsubscribe(session, key))
 
     def close(
-        self, key: str, *, code: int = CloseCode.NORMAL, reason: str = "closed by key"
+        self, key: str | int, *, code: int = CloseCode.NORMAL, reason: str = "closed by key"
     ) -> int:
         """Close all sessions that have a key."""
         return self._wait(self._keys.close(key, code=code, reason=reason))

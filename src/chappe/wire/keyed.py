@@ -55,8 +55,12 @@ def encode_keyed(kind: str, key: str, data: bytes) -> bytes:
     return b'{"type":%b,"key":%b,"data":%b}' % (_encode(kind), _encode(key), data)
 
 
-def key_name(key: str) -> str:
+def key_name(key: str | int) -> str:
     """A key as it stands in the text, with or without `key:` before it; raises BadRequest."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(key)
+    if not isinstance(key, str):
+        raise BadRequest(f"key: must be text or a whole number, not {type(key).__name__}")
     name = key.removeprefix(PREFIX)
     fault = name_fault(name)
     if fault:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from redis.asyncio import Redis
+from structlog.testing import capture_logs
 
 from chappe import Hub, KeysOptions
 from chappe.cluster.bus.redis import RedisBus
@@ -304,3 +305,68 @@ async def test_a_redis_that_is_away_at_the_start_is_joined_when_it_is_there(redi
             await person.gets(2)
     finally:
         await late.stop()
+
+
+@on_loop
+async def test_what_was_kept_waits_for_others_to_be_back_where_redis_forgot_everybody(
+    redis: RedisServer,
+):
+    options = msgspec.structs.replace(KEEPING, interval_s=60.0)
+    async with replicas(redis.url, 2, options) as street:
+        hub, person = street.hubs[0], await street.person(1, "k")
+        assert await hub.send("key:k", "before") == 1
+        # The second takes longer to come back.
+        calls = bus_of(street.hubs[1])._calls
+        run = calls.run_script
+
+        async def slow(*arguments: Any, **more: Any) -> Any:
+            await asyncio.sleep(0.5)
+            return await run(*arguments, **more)
+
+        calls.run_script = slow  # type: ignore[method-assign]
+        await asyncio.to_thread(redis.kill)
+        await until(lambda: not hub.counts()["bus_up"], "it is noticed")
+        for number in range(5):
+            assert await hub.send("key:k", number) == 0
+        await asyncio.to_thread(redis.restart, empty=True)
+        await person.gets("before", *range(5))
+
+
+@on_loop
+async def test_a_redis_that_forgets_everybody_is_found_out_by_the_first_who_sends(
+    redis: RedisServer,
+):
+    async with replicas(redis.url, 3, SELDOM) as street:
+        people = [await street.person(at, "k") for at in (1, 2)]
+        redis.flush()
+        # Nobody is told that all is well before it is.
+        assert isinstance(await attempt(street.hubs[0], "key:k", "lost"), BusAway)
+
+        async def reached() -> bool:
+            return await attempt(street.hubs[0], "key:k", "found") == 2
+
+        await until(reached, "they are found again")
+        for person in people:
+            await until(lambda: "found" in person.got, "it arrives")  # noqa: B023
+
+
+@on_loop
+async def test_a_redis_that_hangs_is_told_of_though_it_is_known_who_has_the_key(
+    redis: RedisServer,
+):
+    options = msgspec.structs.replace(OPTIONS, answer_s=0.2, cache_s=1.0)
+    async with replicas(redis.url, 2, options) as street:
+        hub, _ = street.hubs[0], await street.person(1, "k")
+        assert await hub.send("key:k", 1) == 1
+        redis.tell("CLIENT", "PAUSE", "1000", "ALL")
+        with pytest.raises(BusAway) as away:
+            await hub.send("key:k", 2)
+        assert away.value.outcome_unknown
+
+
+@on_loop
+async def test_an_end_in_good_order_is_no_alarm(redis: RedisServer):
+    with capture_logs() as logs:
+        async with replicas(redis.url, 1):
+            pass
+    assert [log["event"] for log in logs if log["log_level"] != "info"] == []

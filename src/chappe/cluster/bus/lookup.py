@@ -24,6 +24,7 @@ log = structlog.get_logger()
 Brokers = frozenset[str]
 
 NOBODY: Brokers = frozenset()
+FORGOTTEN = "Redis does not know this broker, and maybe no other"
 # Keys that are asked for at once, so that Redis is not held up for long.
 _KEYS_AT_ONCE = 1_000
 # How often brokers that came meanwhile are asked about, too.
@@ -44,6 +45,7 @@ class Lookup:
         cache_s: float,
         cache_keys_max: int,
         failed: Callable[[Failure], None],
+        forgotten: Callable[[], None],
     ) -> None:
         self._calls = calls
         self._names = names
@@ -52,6 +54,7 @@ class Lookup:
         self._cache_s = cache_s
         self._cache_keys_max = cache_keys_max
         self._failed = failed
+        self._forgotten = forgotten
         # Until when, and who.
         self._cache: dict[str, tuple[float, Brokers]] = {}
         self._waiting: dict[str, asyncio.Future[Brokers]] = {}
@@ -85,6 +88,11 @@ class Lookup:
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
         return await asyncio.shield(waiting)
+
+    @property
+    def known(self) -> set[str]:
+        """The other brokers, as far as they are known."""
+        return set(self._known)
 
     def know(self, brokers: Iterable[str]) -> None:
         """These are all brokers there are."""
@@ -132,6 +140,9 @@ class Lookup:
         self._asked, stale, self._stale = {}, self._stale, set()
         if failure is not None:
             self._failed(failure)
+        elif not registered:
+            failure = Failure(FORGOTTEN, temporary=True, maybe_done=False, everywhere=True)
+            self._forgotten()
         # One that was taken for dead is not waited for by those who subscribe.
         remember = registered and self.listening
         for (key, waiting), brokers in zip(asked.items(), found, strict=True):

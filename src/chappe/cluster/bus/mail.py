@@ -34,13 +34,15 @@ class Publish(Protocol):
 class Question:
     """What was asked of several brokers: done when all have answered, or its time is over."""
 
-    __slots__ = ("answered", "count", "failure", "future", "waiting")
+    __slots__ = ("answered", "count", "failure", "future", "said", "waiting")
 
     def __init__(self, brokers: Collection[str], future: asyncio.Future[None]) -> None:
         self.waiting = set(brokers)
         self.answered: set[str] = set()
         self.count = 0
         self.failure: Failure | None = None
+        # Whether Redis has said that it was passed on.
+        self.said = False
         self.future = future
 
     def answer(self, broker: str, count: int) -> None:
@@ -126,10 +128,12 @@ class Mail:
         try:
             if waited_for:
                 await question.future
+            else:
+                question.said = True  # nobody waits to hear that
         finally:
             timer.cancel()
             del self._questions[number]
-        if question.waiting and question.failure is None:
+        if question.waiting and question.failure is None and question.said:
             self.unanswered += len(question.waiting)
             self._silent |= question.waiting
         return question
@@ -204,6 +208,8 @@ class Mail:
             log.exception("bus.mail.failed")
             outcomes = [unforeseen(error)] * len(outgoing)
         for (broker, ops), outcome in zip(outgoing.items(), outcomes, strict=True):
+            for question in self._of(ops):
+                question.said = True
             if isinstance(outcome, Failure):
                 self.unsure += 1
                 self._failed(outcome)

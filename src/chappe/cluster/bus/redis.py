@@ -24,7 +24,7 @@ from chappe.cluster.bus.keeping import Keeping
 from chappe.cluster.bus.listener import Listener
 from chappe.cluster.bus.lookup import Lookup
 from chappe.cluster.bus.mail import Mail, Question
-from chappe.cluster.bus.names import Names
+from chappe.cluster.bus.names import Names, read_names
 from chappe.cluster.bus.register import Register
 from chappe.errors import BusAway, ConfigError, Overload, RemoteProtocolError
 from chappe.keys.bus import Audience
@@ -41,6 +41,10 @@ log = structlog.get_logger()
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 2.0
+# How long those who were there before are waited for when Redis is back without anything: as long
+# as it takes them to try again.
+_SETTLE_S = 3.0
+_SETTLE_LOOK_S = 0.05
 # What was kept goes out in so many at once.
 _DRAIN_AT_ONCE = 100
 
@@ -72,6 +76,7 @@ class RedisBus:
             cache_s=options.cache_s,
             cache_keys_max=options.cache_keys_max,
             failed=self._failed,
+            forgotten=self._forgotten,
         )
         self._mail = Mail(
             name,
@@ -104,6 +109,10 @@ class RedisBus:
         # Tells others to forget what they know of this broker; sends what was kept.
         self._telling: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
+        # Who was there before Redis went, and waits for them to be there again.
+        self._before: set[str] = set()
+        self._settling: asyncio.Task[None] | None = None
+        self._stopping = False
         self._forwarded = self._refused = self._malformed = 0
 
     async def start(self, audience: Audience) -> None:
@@ -138,6 +147,7 @@ class RedisBus:
 
     async def stop(self) -> None:
         """Leave the others: they know at once."""
+        self._stopping = True
         await self._register.stop()
         await self._listener.stop()
         for task in self._tasks:
@@ -161,7 +171,7 @@ class RedisBus:
 
     async def forward(self, message: Message) -> tuple[int, Collection[str]]:
         """Hand a message to the brokers that have its key; how many sessions that reached."""
-        if not self._register.up or self._draining is not None:
+        if not self._up or self._draining is not None:
             # Behind what is kept, so that it does not overtake it.
             self._keep(message)
             return 0, ()
@@ -175,7 +185,7 @@ class RedisBus:
 
     async def close(self, key: str, code: int, reason: str) -> int:
         """Close the sessions of others that have a key; how many there were."""
-        if not self._register.up:
+        if not self._up:
             raise self._refuse()
         found = await self._find(key, None)
         if not found:
@@ -189,7 +199,7 @@ class RedisBus:
     def counts(self) -> dict[str, int]:
         """What has happened so far."""
         return {
-            "bus_up": int(self._register.up),
+            "bus_up": int(self._up),
             "bus_forwarded": self._forwarded,
             "bus_refused": self._refused,
             "bus_kept": len(self._keeping),
@@ -203,6 +213,11 @@ class RedisBus:
             "bus_malformed": self._malformed,
             "bus_buried": self._register.buried,
         }
+
+    @property
+    def _up(self) -> bool:
+        """Whether others can be asked, and those who were there before are there."""
+        return self._register.up and self._settling is None
 
     async def _find(self, key: str, message: Message | None) -> Collection[str]:
         found = self._lookup.fresh(key)
@@ -219,9 +234,10 @@ class RedisBus:
         return found
 
     def _check_outcome(self, question: Question) -> None:
-        if question.failure is not None:
+        if question.failure is not None or not question.said:
             self._refused += 1
-            raise BusAway(f"bus: {question.failure}", outcome_unknown=True)
+            why = question.failure or f"{self._place.shown}: no answer in time"
+            raise BusAway(f"bus: {why}", outcome_unknown=True)
 
     def _keep(self, message: Message) -> None:
         """Keep what cannot be forwarded now, or refuse it."""
@@ -232,7 +248,7 @@ class RedisBus:
         except Overload as error:
             self._refused += 1
             raise BusAway(error.reason) from None
-        if self._register.up:
+        if self._up:
             self._send_kept()
 
     def _refuse(self) -> BusAway:
@@ -248,7 +264,7 @@ class RedisBus:
         """Send what was kept, in order, as long as the bus is there: nobody waits for answers."""
         turns = 0
         try:
-            while self._register.up and (message := self._keeping.oldest()) is not None:
+            while self._up and (message := self._keeping.oldest()) is not None:
                 turns += 1
                 if not turns % _DRAIN_AT_ONCE:
                     await asyncio.sleep(0)  # others have their turn
@@ -267,7 +283,7 @@ class RedisBus:
             await self._mail.settled()
         finally:
             self._draining = None
-        if self._register.up:
+        if self._up:
             self._send_kept()
 
     async def _publish(self, envelopes: list[tuple[str, bytes]]) -> list[int | Failure | None]:
@@ -312,6 +328,9 @@ class RedisBus:
             count = self._audience.close_here(op.key, op.code, op.reason)
         else:
             self._lookup.forget(op.keys)
+            if op.keys is None:
+                # It began anew, maybe as Redis had forgotten it; then this broker, too.
+                self._register.beat_soon()
             count = 0
         if op.number:
             self._mail.answer(sender, op.number, count)
@@ -328,22 +347,53 @@ class RedisBus:
     def entered(self, brokers: set[str]) -> None:
         """All that is here is written down."""
         self.knows(brokers)
-        self._send_kept()
         if self._entered.is_set():
+            self._send_kept()
             return
         log.info("bus.up", redis=self._place.shown, broker=self.name, brokers=len(brokers))
         self._lookup.listening = True
         self._entered.set()
-        # Who looked for one of its keys while it was not there may remember that nobody has it.
-        self._telling = self._spawn(self._tell_changed(None, brokers, lambda known: None))
+        # Who looked for one of its keys while it was not there may remember that nobody has it; and
+        # who was there may not know that Redis has forgotten it.
+        others = brokers | self._before
+        self._telling = self._spawn(self._tell_changed(None, others, lambda known: None))
+        if not self._before <= brokers or (len(self._keeping) and not self._before):
+            self._settling = self._spawn(self._settle(brokers))
+        else:
+            self._settled()
+
+    async def _settle(self, brokers: set[str]) -> None:
+        """Wait a while for those who were there before: they come back each in its time."""
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        name = self._names.brokers
+        try:
+            while asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(_SETTLE_LOOK_S)
+                (found,) = await self._calls.run(name, ("SMEMBERS", name))
+                brokers = read_names(found)
+                if self._before and self._before <= brokers:
+                    break
+        except Failure as failure:
+            self._failed(failure)
+        finally:
+            self._settling = None
+        if self._register.up:
+            self.knows(brokers)
+            self._settled()
+
+    def _settled(self) -> None:
+        self._before = set()
+        self._send_kept()
 
     def gone(self, reason: str) -> None:
         """What is written down may not be so any more."""
+        self._before |= self._lookup.known
         self._away = reason if self._listener.up else self._deaf
         self._stop_trusting()
         if self._entered.is_set():
             self._entered.clear()
-            log.warning("bus.away", reason=self._away)
+            if not self._stopping:
+                log.warning("bus.away", reason=self._away)
 
     def wrote(self, keys: list[str], brokers: set[str], done: Callable[[bool], None]) -> None:
         """New keys are written down: others are to forget what they knew of them."""
@@ -387,6 +437,11 @@ class RedisBus:
         """A request failed: what else is written down may be in doubt."""
         self._register.doubt()
         self.gone(str(failure))
+
+    def _forgotten(self) -> None:
+        """Redis does not know this broker: it may know nobody."""
+        self._register.doubt()
+        self.gone("this broker was forgotten, or taken for dead")
 
     def _not_sent(self, failure: Failure) -> None:
         """Something may not have been sent: to one broker of a Cluster, or to anybody."""

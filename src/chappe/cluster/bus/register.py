@@ -86,6 +86,7 @@ class Register:
         self._wake = asyncio.Event()
         self._doubt = False
         self._entering = False
+        self._early = False
         self._task: asyncio.Task[None] | None = None
         # Whether all that is here is written down, as far as anybody knows.
         self.up = False
@@ -131,6 +132,11 @@ class Register:
         self.up = False
         self._wake.set()
 
+    def beat_soon(self) -> None:
+        """Beat before it is time: something may have been forgotten."""
+        self._early = True
+        self._wake.set()
+
     def look(self) -> None:
         """Whether the broker hears has changed."""
         self._wake.set()
@@ -163,7 +169,8 @@ class Register:
             left_s = beat_at - self._clock.monotonic()
             if self._doubt:
                 await self._enter()
-            elif left_s <= 0:
+            elif left_s <= 0 or self._early:
+                self._early = False
                 await self._beat()
                 beat_at = self._clock.monotonic() + self._interval_s
             elif self._changes:
