@@ -307,28 +307,33 @@ async def test_a_redis_that_is_away_at_the_start_is_joined_when_it_is_there(redi
         await late.stop()
 
 
+@pytest.mark.parametrize("slow", ["to listen", "to be written down"])
+@pytest.mark.parametrize("empty", [False, True])
 @on_loop
-async def test_what_was_kept_waits_for_others_to_be_back_where_redis_forgot_everybody(
-    redis: RedisServer,
+async def test_what_was_kept_waits_for_others_to_be_back(
+    redis: RedisServer, slow: str, empty: bool
 ):
     options = msgspec.structs.replace(KEEPING, interval_s=60.0)
     async with replicas(redis.url, 2, options) as street:
         hub, person = street.hubs[0], await street.person(1, "k")
         assert await hub.send("key:k", "before") == 1
         # The second takes longer to come back.
-        calls = bus_of(street.hubs[1])._calls
-        run = calls.run_script
+        bus: Any = bus_of(street.hubs[1])
+        owner, name = (
+            (bus._servers, "connection") if slow == "to listen" else (bus._calls, "run_script")
+        )
+        quick = getattr(owner, name)
 
-        async def slow(*arguments: Any, **more: Any) -> Any:
-            await asyncio.sleep(0.5)
-            return await run(*arguments, **more)
+        async def slowly(*arguments: Any, **more: Any) -> Any:
+            await asyncio.sleep(0.6)
+            return await quick(*arguments, **more)
 
-        calls.run_script = slow  # type: ignore[method-assign]
+        setattr(owner, name, slowly)
         await asyncio.to_thread(redis.kill)
         await until(lambda: not hub.counts()["bus_up"], "it is noticed")
         for number in range(5):
             assert await hub.send("key:k", number) == 0
-        await asyncio.to_thread(redis.restart, empty=True)
+        await asyncio.to_thread(redis.restart, empty=empty)
         await person.gets("before", *range(5))
 
 

@@ -95,7 +95,7 @@ class Mail:
         self._number = 0
         self._task: asyncio.Task[None] | None = None
         # Brokers that did not answer in time; until they are heard of, nobody waits for them.
-        self._silent: set[str] = set()
+        self.silent: set[str] = set()
         self.sent = 0
         self.unanswered = 0
         # Envelopes that nobody listened for, and that may not have been sent.
@@ -119,7 +119,7 @@ class Mail:
             raise Overload(f"bus: {ASKED_MAX} questions wait for an answer already")
         self._number += 1
         number, loop = self._number, asyncio.get_running_loop()
-        waited_for = brokers if patient else [b for b in brokers if b not in self._silent]
+        waited_for = brokers if patient else [b for b in brokers if b not in self.silent]
         question = self._questions[number] = Question(waited_for, loop.create_future())
         op = make(number)
         for broker in brokers:
@@ -135,7 +135,7 @@ class Mail:
             del self._questions[number]
         if question.waiting and question.failure is None and question.said:
             self.unanswered += len(question.waiting)
-            self._silent |= question.waiting
+            self.silent |= question.waiting
         return question
 
     def tell(self, brokers: Collection[str], op: BusOp) -> None:
@@ -163,7 +163,7 @@ class Mail:
 
     def heard(self, broker: str, counts: list[tuple[int, int]]) -> None:
         """A broker is there, and answers."""
-        self._silent.discard(broker)
+        self.silent.discard(broker)
         for number, count in counts:
             question = self._questions.get(number)
             if question is not None:
@@ -171,7 +171,7 @@ class Mail:
 
     def forget(self, brokers: Collection[str]) -> None:
         """Only these brokers are left."""
-        self._silent &= set(brokers)
+        self.silent &= set(brokers)
 
     async def stop(self) -> None:
         """Say nothing any more."""

@@ -44,7 +44,7 @@ _BACKOFF_MAX_S = 2.0
 # How long those who were there before are waited for when Redis is back without anything: as long
 # as it takes them to try again.
 _SETTLE_S = 3.0
-_SETTLE_LOOK_S = 0.05
+_SETTLE_LOOK_S, _SETTLE_ANSWER_S = 0.05, 0.5
 # What was kept goes out in so many at once.
 _DRAIN_AT_ONCE = 100
 
@@ -353,41 +353,47 @@ class RedisBus:
         log.info("bus.up", redis=self._place.shown, broker=self.name, brokers=len(brokers))
         self._lookup.listening = True
         self._entered.set()
-        # Who looked for one of its keys while it was not there may remember that nobody has it; and
-        # who was there may not know that Redis has forgotten it.
-        others = brokers | self._before
-        self._telling = self._spawn(self._tell_changed(None, others, lambda known: None))
-        if not self._before <= brokers or (len(self._keeping) and not self._before):
-            self._settling = self._spawn(self._settle(brokers))
+        # Who looked for one of its keys while it was not there may remember that nobody has it.
+        if self._before or len(self._keeping):
+            self._telling = self._settling = self._spawn(self._settle(brokers))
         else:
-            self._settled()
+            self._telling = self._spawn(self._tell_changed(None, brokers, lambda known: None))
 
     async def _settle(self, brokers: set[str]) -> None:
-        """Wait a while for those who were there before: they come back each in its time."""
-        deadline = asyncio.get_running_loop().time() + _SETTLE_S
-        name = self._names.brokers
+        """Wait a while until those who were there before listen, and are written down, again: they
+        come back each in its time. All are told to forget what they remember."""
+        loop, name = asyncio.get_running_loop(), self._names.brokers
+        deadline, told = loop.time() + _SETTLE_S, {self.name}
         try:
-            while asyncio.get_running_loop().time() < deadline:
+            while self._register.up and loop.time() < deadline:
+                if others := (self._before | brokers) - told:
+                    told |= await self._tell_to_forget(others)
+                if self._before and self._before <= told & brokers:
+                    break
                 await asyncio.sleep(_SETTLE_LOOK_S)
                 (found,) = await self._calls.run(name, ("SMEMBERS", name))
                 brokers = read_names(found)
-                if self._before and self._before <= brokers:
-                    break
         except Failure as failure:
             self._failed(failure)
+        except Overload as full:
+            log.warning("bus.not.told", reason=full.reason)
         finally:
             self._settling = None
         if self._register.up:
             self.knows(brokers)
-            self._settled()
+            self._before = set()
+            self._send_kept()
 
-    def _settled(self) -> None:
-        self._before = set()
-        self._send_kept()
+    async def _tell_to_forget(self, brokers: set[str]) -> set[str]:
+        """Let others forget whatever they remember; who said that it has."""
+        forget = await self._mail.ask(
+            brokers, lambda number: Changed(number, None), _SETTLE_ANSWER_S, patient=True
+        )
+        return forget.answered
 
     def gone(self, reason: str) -> None:
         """What is written down may not be so any more."""
-        self._before |= self._lookup.known
+        self._before |= self._lookup.known - self._mail.silent
         self._away = reason if self._listener.up else self._deaf
         self._stop_trusting()
         if self._entered.is_set():
