@@ -30,7 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # How long an example takes to make or to run on a busy machine is no property of the code.
 UNTIMED = [HealthCheck.too_slow]
-settings.register_profile("quick", deadline=None, max_examples=50, suppress_health_check=UNTIMED)
+settings.register_profile("quick", deadline=None, max_examples=30, suppress_health_check=UNTIMED)
 settings.register_profile("full", deadline=None, max_examples=2000, suppress_health_check=UNTIMED)
 settings.load_profile("full" if os.environ.get("CHAPPE_PROOF") == "full" else "quick")
 
