@@ -378,8 +378,11 @@ class RedisBus:
         except Overload as full:
             log.warning("bus.not.told", reason=full.reason)
         finally:
-            self._settling = None
-        if self._register.up:
+            # Unless it has begun anew meanwhile.
+            last = self._settling is asyncio.current_task()
+            if last:
+                self._settling = None
+        if last and self._register.up:
             self.knows(brokers)
             self._before = set()
             self._send_kept()
